@@ -10,7 +10,7 @@ function described(library: Library): EntryPoint[] {
   });
 }
 
-/** The name of the code behind an entry point, which the libraries' own calls use (guest/inside.h). */
+/** The name of the code behind an entry point, which the libraries' own calls use (guest/reentry.h). */
 function inner(symbol: string): string {
   return `vgpu_inner_${symbol}`;
 }
@@ -46,10 +46,10 @@ const ALWAYS_ANSWERED: ReadonlySet<string> = new Set([
   'cuGetProcAddress_v2',
 ]);
 
-/** The entry points: each calls the code behind it, unless this thread is inside the library (guest/inside.h). */
+/** The entry points: each calls the code behind it, unless this thread is inside the library (guest/reentry.h). */
 export function emitEntries(library: Library): string {
   const out = [NOTICE, `#define VGPU_${library.name.toUpperCase()}_EXPORTED_NAMES`];
-  out.push(`#include "${library.name}_api.h"`, '#include "cuda_results.h"', '#include "guest/inside.h"', '');
+  out.push(`#include "${library.name}_api.h"`, '#include "cuda_results.h"', '#include "guest/reentry.h"', '');
   for (const entry of described(library)) {
     const { symbol, parameters } = entry;
     const call = `${inner(symbol)}(${names(entry).join(', ')})`;

@@ -30,7 +30,10 @@ static int from_device(void) {
   return made;
 }
 
-/* The first two need a right. Without it a read() of another thread into the range fails with EFAULT. */
+/*
+ * The first two ways need a privilege. With the third way (UFFD_USER_MODE_ONLY) a read() of another thread
+ * into the range fails with EFAULT.
+ */
 static int open_userfaultfd(void) {
   int made = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
   if (made < 0) made = from_device();
@@ -43,7 +46,10 @@ static int open_userfaultfd(void) {
   return made;
 }
 
-/* A signal handler could write to the range, and would wait for the thread that it interrupts. */
+/*
+ * Signals are blocked: a handler that writes to the range would wait for the thread that the handler
+ * interrupts.
+ */
 struct frozen {
   int userfaultfd;
   sigset_t signals;
@@ -59,7 +65,10 @@ static const char *protect(int userfaultfd, void *range, size_t bytes) {
   struct uffdio_register add = {.range = span, .mode = UFFDIO_REGISTER_MODE_WP};
   struct uffdio_writeprotect stop = {.range = span, .mode = UFFDIO_WRITEPROTECT_MODE_WP};
   if (ioctl(userfaultfd, UFFDIO_REGISTER, &add) != 0) return "the kernel does not hold up writes to it";
-  /* Only pages that are there can be held up. They are dirty, so that the kernel drops none of them. */
+  /*
+   * Only present pages can be protected. A write makes them present and dirty, so the kernel drops none of
+   * them.
+   */
   if (madvise(range, bytes, MADV_POPULATE_WRITE) != 0) return "there is no memory for it";
   return ioctl(userfaultfd, UFFDIO_WRITEPROTECT, &stop) == 0 ? NULL
                                                              : "the kernel does not hold up writes to it";
@@ -83,8 +92,8 @@ static const char *freeze(void *range, size_t bytes, struct frozen *frozen) {
 }
 
 /*
- * Sanitizers mark bytes between the program's as unreadable, and reads of other threads' data are no race
- * here. Volatile: the compiler must not call memcpy, which sanitizers replace.
+ * Not instrumented: sanitizers mark the gaps between objects as unreadable, and report reads of other
+ * threads' data as races. Volatile: the compiler must not call memcpy, which sanitizers replace.
  */
 #if defined(__clang__) || defined(__GNUC__)
 #define UNWATCHED __attribute__((no_sanitize("address", "thread", "undefined")))
@@ -116,12 +125,15 @@ const char *vgpu_in_place_share(void *range, size_t bytes, void *mirror, const v
   if (why != NULL) return why;
   if (before == NULL) copy_words(mirror, range, bytes);
   else copy_changed(mirror, range, before, bytes);
-  /* An old size of 0 maps shared memory a second time: no descriptor has to be kept. */
+  /* With an old size of 0 mremap() maps shared memory a second time, so no descriptor must be kept. */
   if (mremap(mirror, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, range) == MAP_FAILED)
     why = "the kernel does not map it there";
   thaw(&frozen);
   if (why != NULL) return why;
-  /* Two mappings: mremap() refuses them, so realloc() copies instead of extending beyond this memory. */
+  /*
+   * The advice splits the range into two mappings. mremap() refuses these, so realloc() copies the memory
+   * instead of extending the mapping.
+   */
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (bytes > page) (void)madvise((char *)range + bytes - page, page, MADV_RANDOM);
   return NULL;

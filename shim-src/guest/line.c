@@ -37,12 +37,13 @@ uint32_t vgpu_line_wanted(void) {
 }
 
 static bool is_there(const struct vgpu_session *session) {
-  return vgpu_own_holds(&session->own) && vgpu_own_holds(&session->line.sleeper) &&
-         vgpu_own_holds(&session->line.waker);
+  return vgpu_owned_socket_holds(&session->own) && vgpu_owned_socket_holds(&session->line.sleeper) &&
+         vgpu_owned_socket_holds(&session->line.waker);
 }
 
 static void wake(const struct vgpu_line *line) {
-  if (vgpu_own_holds(&line->waker)) (void)send(line->waker.descriptor, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (vgpu_owned_socket_holds(&line->waker))
+    (void)send(line->waker.descriptor, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static bool has_rings(const struct vgpu_session *session) {
@@ -60,7 +61,7 @@ bool vgpu_line_wait(struct vgpu_session *session) {
 
 void vgpu_line_break(struct vgpu_session *session, const char *reason) {
   struct vgpu_line *line = &session->line;
-  const bool there = vgpu_own_holds(&session->own);
+  const bool there = vgpu_owned_socket_holds(&session->own);
   if (!line->survives || session->lost || !there) {
     vgpu_session_lose_locked(session, there ? reason : CLOSED_BY_PROGRAM);
     return;
@@ -68,7 +69,7 @@ void vgpu_line_break(struct vgpu_session *session, const char *reason) {
   if (line->broken) return;
   __atomic_store_n(&line->broken, true, __ATOMIC_RELEASE);
   vgpu_log("session %llu: %s; connecting again", (unsigned long long)session->welcome.session, reason);
-  vgpu_own_shut(&session->own); /* all threads stop using it */
+  vgpu_owned_socket_shut(&session->own); /* wakes all threads that use the socket */
   vgpu_session_rouse(session);
 }
 
@@ -173,7 +174,7 @@ static bool restore(struct vgpu_session *session, int descriptor, uint64_t next)
   pthread_mutex_lock(&session->sending);
   pthread_mutex_lock(&session->state);
   while (session->reading) pthread_cond_wait(&line->restored, &session->state);
-  bool up = !session->lost && !line->ending && vgpu_own_replace(&session->own, descriptor);
+  bool up = !session->lost && !line->ending && vgpu_owned_socket_replace(&session->own, descriptor);
   if (up) {
     session->ahead.begin = session->ahead.end = 0;
     vgpu_outbox_renew(&session->outbox);
@@ -184,7 +185,7 @@ static bool restore(struct vgpu_session *session, int descriptor, uint64_t next)
   if (up) {
     /* Threads that wait for replies read them meanwhile. */
     enum vgpu_stream_result result =
-        vgpu_kept_send(&line->kept, session->own.descriptor, next, vgpu_now_ms() + VGPU_WORK_LIMIT_MS);
+        vgpu_resend_send(&line->kept, session->own.descriptor, next, vgpu_now_ms() + VGPU_WORK_LIMIT_MS);
     pthread_mutex_lock(&session->state);
     if (result != VGPU_STREAM_OK && count == line->count)
       vgpu_line_break(session, "the new connection broke");
@@ -200,7 +201,7 @@ static void set_candidate(struct vgpu_session *session, int descriptor) {
   pthread_mutex_unlock(&session->state);
 }
 
-/* If no process listens on this kernel, the host and its workers have ended. */
+/* The host is on this kernel. If no process listens at its address, the host and its workers have ended. */
 static bool has_ended(const struct vgpu_session *session, int error) {
   return is_beside(session) && (error == ECONNREFUSED || error == ENOENT);
 }
@@ -366,15 +367,15 @@ void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *ad
   int pair[2];
   bool can = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0;
   if (can) {
-    vgpu_own_take(&line->sleeper, pair[0]);
-    vgpu_own_take(&line->waker, pair[1]);
+    vgpu_owned_socket_take(&line->sleeper, pair[0]);
+    vgpu_owned_socket_take(&line->waker, pair[1]);
   }
   line->survives = true;
   can = can && (is_beside(session) ? line->mapped : true);
-  if (can && !has_rings(session)) can = vgpu_kept_init(&line->kept, &session->answered);
+  if (can && !has_rings(session)) can = vgpu_resend_init(&line->kept, &session->answered);
   line->runs = can && start(session);
   if (line->runs) return;
-  vgpu_kept_destroy(&line->kept);
+  vgpu_resend_destroy(&line->kept);
   vgpu_line_goodbye(session);
   line->survives = false;
 }
@@ -438,8 +439,8 @@ void vgpu_line_end(struct vgpu_session *session) {
     wake(line);
     pthread_join(line->thread, NULL);
   }
-  vgpu_kept_destroy(&line->kept);
-  vgpu_own_close(&line->sleeper);
-  vgpu_own_close(&line->waker);
+  vgpu_resend_destroy(&line->kept);
+  vgpu_owned_socket_close(&line->sleeper);
+  vgpu_owned_socket_close(&line->waker);
   pthread_cond_destroy(&line->restored);
 }

@@ -1,17 +1,17 @@
 /*
  * The connection of a session with VGPU_FEATURE_RESUME. A thread of the library notices that the connection
  * broke, connects again and sends the frames that the host lacks. Until then waiting calls wait, and one-way
- * calls are kept (kept.h). With rings no frame is sent again, and one-way calls still go into the rings. For
- * session*.c only.
+ * calls are kept (resend.h). With rings no frame is sent again, and one-way calls still go into the rings.
+ * For session*.c only.
  */
 #ifndef VGPU_GUEST_LINE_H
 #define VGPU_GUEST_LINE_H
 
 #include <pthread.h>
 
-#include "guest/kept.h"
+#include "guest/resend.h"
 #include "wire/address.h"
-#include "wire/own.h"
+#include "wire/owned_socket.h"
 
 struct vgpu_session;
 
@@ -21,11 +21,11 @@ struct vgpu_line {
   bool mapped;   /* the host can check that this process still maps the rings */
   struct vgpu_address address;
   enum vgpu_library library;
-  int64_t limit_ms;      /* set before the greeting; 0: not offered */
-  struct vgpu_kept kept; /* under `sending` */
+  int64_t limit_ms;        /* set before the greeting; 0: not offered */
+  struct vgpu_resend kept; /* under `sending` */
   pthread_t thread;
   /* A pair of sockets: sending to `waker` wakes the thread. It also wakes when the program closes both. */
-  struct vgpu_own sleeper, waker;
+  struct vgpu_owned_socket sleeper, waker;
   int candidate;  /* the new connection during its greeting; -1: none. Under `state`; a forked child closes it
                    */
   bool broken;    /* written under `state`, and restored under `sending`, too */
@@ -44,8 +44,8 @@ struct vgpu_line {
 uint32_t vgpu_line_wanted(void);
 
 /*
- * Starts the thread after a WELCOME with VGPU_FEATURE_RESUME. If that fails, tells the host that the session
- * ends with its connection.
+ * Starts the thread after a WELCOME with VGPU_FEATURE_RESUME. If that fails, informs the host that the
+ * session ends with its connection.
  */
 void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *address,
                      enum vgpu_library library);
@@ -66,7 +66,7 @@ static inline uint64_t vgpu_line_count(const struct vgpu_line *line) {
   return __atomic_load_n(&line->count, __ATOMIC_ACQUIRE);
 }
 
-/* Tells the host that the session now ends with its connection. Waits only for a short time. */
+/* Informs the host that the session now ends with its connection. Waits only for a short time. */
 void vgpu_line_goodbye(struct vgpu_session *session);
 
 /* Loses the session if it has no connection now, so that no call waits for one. */

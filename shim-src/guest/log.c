@@ -34,7 +34,7 @@ void vgpu_log(const char *format, ...) {
   if (ours) descriptor = open(target, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
   if (descriptor >= 0) {
     ssize_t written = write(descriptor, line, (size_t)length);
-    (void)written; /* nowhere to complain to */
+    (void)written; /* no place to report a failure */
     if (ours) close(descriptor);
   }
   errno = saved;

@@ -12,7 +12,8 @@
 #define FLUSH_LIMIT_MS VGPU_WORK_LIMIT_MS
 #define LOOKS 10 /* of VGPU_OUTBOX_NS each, before the thread sleeps without a timer */
 
-void vgpu_outbox_init(struct vgpu_outbox *outbox, const struct vgpu_own *own, pthread_mutex_t *lock) {
+void vgpu_outbox_init(struct vgpu_outbox *outbox, const struct vgpu_owned_socket *own,
+                      pthread_mutex_t *lock) {
   *outbox = (struct vgpu_outbox){.own = own, .lock = lock};
   pthread_cond_init(&outbox->kept, NULL);
 }
@@ -27,7 +28,7 @@ static enum vgpu_stream_result flush(struct vgpu_outbox *outbox, int64_t deadlin
   uint32_t used = outbox->used;
   outbox->used = 0;
   set_oldest(outbox, 0);
-  if (!vgpu_own_holds(outbox->own)) return VGPU_STREAM_CLOSED;
+  if (!vgpu_owned_socket_holds(outbox->own)) return VGPU_STREAM_CLOSED;
   enum vgpu_stream_result result = vgpu_stream_write(outbox->own->descriptor, outbox->bytes, used, deadline);
   outbox->written = (int64_t)vgpu_now_ns();
   return result;
@@ -57,7 +58,7 @@ static void wait_for_frames(struct vgpu_outbox *outbox) {
 /* Sleeps until the kept frames are due, and writes them. The caller holds the lock. */
 static void flush_when_due(struct vgpu_outbox *outbox) {
   pthread_mutex_unlock(outbox->lock);
-  /* While other threads write, kept frames are young, and the lock is left to those threads. */
+  /* The lock is free during this wait, so that other threads can write and flush. */
   int64_t oldest, left;
   while ((oldest = __atomic_load_n(&outbox->oldest, __ATOMIC_RELAXED)) != 0 &&
          (left = oldest + VGPU_OUTBOX_NS - (int64_t)vgpu_now_ns()) > 0) {
@@ -107,7 +108,7 @@ enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgp
   outbox->used = 0;
   outbox->written = 0; /* the host will be idle when it has answered */
   set_oldest(outbox, 0);
-  if (!vgpu_own_holds(outbox->own)) return VGPU_STREAM_CLOSED;
+  if (!vgpu_owned_socket_holds(outbox->own)) return VGPU_STREAM_CLOSED;
   return vgpu_stream_write_after(outbox->own->descriptor, outbox->bytes, used, frame, body, body_size, bulk,
                                  bulk_size, deadline);
 }
@@ -115,7 +116,7 @@ enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgp
 static void keep(struct vgpu_outbox *outbox, const struct vgpu_frame *frame, const void *body,
                  const void *bulk) {
   unsigned char *at = outbox->bytes + outbox->used;
-  memset(at + frame->length - 8, 0, 8); /* the padding is somewhere in it */
+  memset(at + frame->length - 8, 0, 8); /* the padding is within the last 8 bytes */
   memcpy(at, frame, sizeof *frame);
   if (frame->body > 0) memcpy(at + sizeof *frame, body, frame->body);
   if (frame->bulk > 0) memcpy(at + sizeof *frame + frame->body, bulk, frame->bulk);

@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-#include "wire/own.h"
+#include "wire/owned_socket.h"
 #include "wire/stream.h"
 
 #define VGPU_OUTBOX_NS 20000
@@ -17,7 +17,7 @@
 #define VGPU_OUTBOX_FRAME (4u << 10) /* a longer frame gets a system call of its own */
 
 struct vgpu_outbox {
-  const struct vgpu_own *own;
+  const struct vgpu_owned_socket *own;
   pthread_mutex_t *lock;
   unsigned char *bytes; /* VGPU_OUTBOX_BYTES of memory; NULL until a frame is kept */
   uint32_t used;
@@ -31,7 +31,7 @@ struct vgpu_outbox {
   bool failed; /* the thread could not write: the next call returns the failure */
 };
 
-void vgpu_outbox_init(struct vgpu_outbox *outbox, const struct vgpu_own *own, pthread_mutex_t *lock);
+void vgpu_outbox_init(struct vgpu_outbox *outbox, const struct vgpu_owned_socket *own, pthread_mutex_t *lock);
 
 /* Writes the kept frames, within `deadline`, and ends the thread. The caller does not hold the lock. */
 void vgpu_outbox_destroy(struct vgpu_outbox *outbox, int64_t deadline);
@@ -46,7 +46,7 @@ enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgp
                                           const void *body, uint32_t body_size, const void *bulk,
                                           uint32_t bulk_size, int64_t deadline);
 
-/* Drops the kept frames, because the descriptor now is another connection: kept.h sends them again. */
+/* Drops the kept frames, because the descriptor now is another connection: resend.h sends them again. */
 void vgpu_outbox_renew(struct vgpu_outbox *outbox);
 
 #endif

@@ -18,8 +18,8 @@
 #include "wire/stream.h"
 
 /*
- * The lock lasts as long as this process maps the memory. The host sees by it whether the process still lives
- * and is the same program. -1: not possible.
+ * Opens the memory again and locks it. The lock lasts as long as this process maps the memory, and shows the
+ * host that the process lives and still runs the same program. Returns -1 if that is not possible.
  */
 static int open_locked(int memory) {
   char path[40];
@@ -55,7 +55,7 @@ static void fail_for_version(struct vgpu_welcome *host, int32_t status) {
 enum sharing {
   SHARE_NOTHING,
   SHARE_SOCKET, /* memory that is passed over the unix socket */
-  SHARE_VM,     /* memory that this VM has from its host */
+  SHARE_VM,     /* memory that the host gave to this VM */
 };
 
 static uint32_t features_of(enum sharing sharing) {
@@ -105,7 +105,8 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
                     .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | VGPU_FEATURE_EXCHANGE |
                                 VGPU_FEATURE_IPC | VGPU_FEATURE_SHARES | VGPU_FEATURE_PARK |
                                 VGPU_FEATURE_READ_ONLY | VGPU_FEATURE_GRAPHS | VGPU_FEATURE_MIRROR |
-                                VGPU_FEATURE_LOADS | features_of(sharing) | resumes_of(session, sharing),
+                                VGPU_FEATURE_LOADS | VGPU_FEATURE_GATES | features_of(sharing) |
+                                resumes_of(session, sharing),
                     .frame_max = VGPU_FRAME_MAX,
                     .library = (uint32_t)library,
                 }};
@@ -194,7 +195,7 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
   return taken ? NO_RINGS : NOBODY;
 }
 
-/* libnvidia-ml makes few and short calls, for which rings would waste memory. */
+/* libnvidia-ml makes few and short calls: rings would waste memory. */
 static enum sharing what_to_share(const struct vgpu_address *address, enum vgpu_library library) {
   if (library != VGPU_LIBRARY_CUDA || !vgpu_config_ring()) return SHARE_NOTHING;
   bool named = secure_getenv("VGPU_VM_MEMORY") != NULL;
@@ -272,11 +273,11 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   pthread_mutex_init(&session->sending, NULL);
   pthread_mutex_init(&session->state, NULL);
   pthread_mutex_init(&session->pieces, NULL);
-  vgpu_own_take(&session->own, session->own.descriptor);
+  vgpu_owned_socket_take(&session->own, session->own.descriptor);
   vgpu_doorbell_init(&session->doorbell, session->own.descriptor);
   session->doorbell.own = &session->own;
   vgpu_outbox_init(&session->outbox, &session->own, &session->sending);
-  vgpu_ahead_init(&session->ahead, session->own.descriptor);
+  vgpu_read_ahead_init(&session->ahead, session->own.descriptor);
   session->ahead.own = &session->own;
   session->begins_work = begins_work;
   session->next_sequence = 1;
@@ -296,8 +297,8 @@ void vgpu_session_close(struct vgpu_session *session) {
   vgpu_line_goodbye(session);
   vgpu_line_end(session);
   vgpu_outbox_destroy(&session->outbox, vgpu_now_ms() + VGPU_CALL_LIMIT_MS);
-  vgpu_ahead_destroy(&session->ahead);
-  vgpu_own_close(&session->own);
+  vgpu_read_ahead_destroy(&session->ahead);
+  vgpu_owned_socket_close(&session->own);
   vgpu_rings_unmap(&session->rings);
   vgpu_doorbell_destroy(&session->doorbell);
   pthread_mutex_destroy(&session->shared_region);
@@ -310,11 +311,11 @@ void vgpu_session_close(struct vgpu_session *session) {
 void vgpu_session_abandon(struct vgpu_session *session) {
   /* Threads that this child does not have may hold the session's locks, so only the descriptor is closed. */
   if (session == NULL) return;
-  vgpu_own_close(&session->own);
+  vgpu_owned_socket_close(&session->own);
   int candidate = __atomic_load_n(&session->line.candidate, __ATOMIC_ACQUIRE);
   if (candidate >= 0) close(candidate);
-  vgpu_own_close(&session->line.sleeper);
-  vgpu_own_close(&session->line.waker);
+  vgpu_owned_socket_close(&session->line.sleeper);
+  vgpu_owned_socket_close(&session->line.waker);
 }
 
 void vgpu_session_goodbye(struct vgpu_session *session) {

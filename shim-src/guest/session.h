@@ -38,8 +38,8 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_lib
 void vgpu_session_close(struct vgpu_session *session);
 
 /*
- * Tells the host that this process may end soon: the session then ends with its connection. Calls still work.
- * `session` may be NULL.
+ * Informs the host that this process may end soon: the session then ends with its connection. Calls still
+ * work. `session` may be NULL.
  */
 void vgpu_session_goodbye(struct vgpu_session *session);
 
@@ -150,6 +150,8 @@ bool vgpu_session_mirrors(const struct vgpu_session *session);
 bool vgpu_session_has_graphs(const struct vgpu_session *session);
 /* True if the host has the call function_load. */
 bool vgpu_session_loads(const struct vgpu_session *session);
+/* True if the host has the calls upload_room and gate_reached. */
+bool vgpu_session_has_gates(const struct vgpu_session *session);
 
 /* True if the host registers memory that the device only reads. */
 bool vgpu_session_reads_only(const struct vgpu_session *session);

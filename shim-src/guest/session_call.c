@@ -45,8 +45,8 @@ static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t dead
 }
 
 /*
- * A device on the host's processor answers only after the work ahead. If the host ends, the connection
- * closes.
+ * A call behind other work gets the long limit, because a simulated device answers only after that work. The
+ * end of the host needs no limit: the connection closes.
  */
 static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool waits) {
   bool works = (waits || session->rings.base != NULL) && tells_life(session);
@@ -55,7 +55,7 @@ static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool w
   return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
 }
 
-/* Wakes a waiting thread. The caller holds `state`. A thread that is awake checks again before it sleeps. */
+/* The caller holds `state`. A thread that is awake needs no signal: it checks again before it sleeps. */
 static void rouse(struct vgpu_pending *waiter) {
   if (waiter->asleep) pthread_cond_signal(&waiter->wake);
 }
@@ -70,7 +70,7 @@ void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason) 
     __atomic_store_n(&session->lost, true, __ATOMIC_RELEASE);
     vgpu_log("session %llu is lost: %s", (unsigned long long)session->welcome.session, reason);
     /* Wakes a thread inside poll(); the descriptor stays until the session is closed. */
-    vgpu_own_shut(&session->own);
+    vgpu_owned_socket_shut(&session->own);
   }
   vgpu_session_rouse(session);
 }
@@ -89,14 +89,14 @@ static const char *reason_of(enum vgpu_stream_result result) {
   return "unknown";
 }
 
-/* A broken path to the host is silent. On one kernel there is no such path: the host has frozen. */
+/* A broken network path is silent. On one kernel no path can break, so a silent host has frozen. */
 static bool may_be_silent(const struct vgpu_session *session) {
   return session->rings.base == NULL || session->vm.bytes > 0;
 }
 
 /*
- * With `state` held. A silent host may be reached over another connection. A host that sent signs of life
- * until the deadline has had enough time, so the session is lost.
+ * The caller holds `state`. A silent host may be reachable over another connection. If the host sent signs of
+ * life until the deadline, the session is lost: the host has had enough time.
  */
 static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline,
                         uint64_t count) {
@@ -108,7 +108,7 @@ static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result re
 
 static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *at, void *bytes, size_t size,
                                           int64_t deadline) {
-  if (session->rings.base == NULL) return vgpu_ahead_read(&session->ahead, bytes, size, deadline);
+  if (session->rings.base == NULL) return vgpu_read_ahead_read(&session->ahead, bytes, size, deadline);
   const struct vgpu_ring *replies = &session->rings.replies;
   vgpu_ring_take(replies, bytes, vgpu_ring_at(replies) + *at, size);
   *at += size;
@@ -162,7 +162,7 @@ static enum vgpu_stream_result read_reply(struct vgpu_session *session, const st
     return VGPU_STREAM_OK;
   }
   size_t rest = frame->status == 0 ? vgpu_stream_padding(frame) : frame->length - sizeof *frame;
-  return vgpu_ahead_skip(&session->ahead, rest, deadline);
+  return vgpu_read_ahead_skip(&session->ahead, rest, deadline);
 }
 
 static void count_heard(struct vgpu_session *session) {
@@ -189,7 +189,7 @@ static enum vgpu_stream_result read_header(struct vgpu_session *session, struct 
     return result;
   }
   do {
-    result = vgpu_ahead_read_header(&session->ahead, frame, patience(session, deadline));
+    result = vgpu_read_ahead_read_header(&session->ahead, frame, patience(session, deadline));
     if (result == VGPU_STREAM_OK) count_heard(session);
   } while (result == VGPU_STREAM_OK && tells_life(session) && is_sign_of_life(frame) &&
            vgpu_left_ms(deadline) > 0);
@@ -286,8 +286,8 @@ static void let_others_read(struct vgpu_session *session, struct vgpu_pending *s
 }
 
 /*
- * Sleeps until another thread has read this thread's reply, this thread has to read, or the session is lost.
- * The caller holds `state`.
+ * Sleeps until another thread has read this thread's reply, until this thread must read, or until the session
+ * is lost. The caller holds `state`.
  */
 static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   int result = 0;
@@ -404,15 +404,15 @@ static bool makes_room(uint32_t opcode) {
  */
 static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const struct vgpu_send *send,
                           bool stays) {
-  struct vgpu_kept *kept = &session->line.kept;
+  struct vgpu_resend *kept = &session->line.kept;
   pthread_mutex_lock(&session->sending);
   if (kept->bytes == NULL) return true;
   bool last = makes_room(opcode);
-  while (!vgpu_kept_fits(kept, send->body_size, send->bulk_size, stays, last)) {
+  while (!vgpu_resend_fits(kept, send->body_size, send->bulk_size, stays, last)) {
     pthread_mutex_unlock(&session->sending);
     int32_t status;
     struct timespec pause = {.tv_nsec = 1000000};
-    if (last) nanosleep(&pause, NULL); /* many threads make this call at once */
+    if (last) nanosleep(&pause, NULL); /* the pings of other threads have used the reserve */
     else if (vgpu_session_call(session, VGPU_OP_PING, NULL, NULL, &status) != VGPU_ANSWERED) return false;
     if (vgpu_session_is_lost(session)) return false;
     pthread_mutex_lock(&session->sending);
@@ -420,13 +420,13 @@ static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const s
   return true;
 }
 
-/* A session that keeps the frame does not fail for a broken connection. */
+/* If the session keeps the frame, a broken connection is no failure: the frame is sent again. */
 static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struct vgpu_frame *frame,
                                              const struct vgpu_send *send, bool stays, int64_t deadline) {
   struct vgpu_line *line = &session->line;
   if (line->kept.bytes == NULL) return write_frame(session, frame, send, deadline);
   vgpu_frame_acknowledge(frame, atomic_load_explicit(&session->received, memory_order_relaxed));
-  vgpu_kept_add(&line->kept, frame, send->body, send->body_size, send->bulk, send->bulk_size, stays);
+  vgpu_resend_add(&line->kept, frame, send->body, send->body_size, send->bulk, send->bulk_size, stays);
   if (__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE)) return VGPU_STREAM_OK;
   const uint64_t count = vgpu_line_count(line);
   enum vgpu_stream_result result = write_frame(session, frame, send, deadline);

@@ -8,7 +8,7 @@
 #include "guest/outbox.h"
 #include "guest/session.h"
 #include "guest/vm_memory.h"
-#include "wire/ahead.h"
+#include "wire/read_ahead.h"
 #include "wire/ring.h"
 
 /* A thread that waits for a reply. The structure is on the stack of that thread and in the session's list. */
@@ -34,12 +34,12 @@ struct vgpu_pending {
  * long lets the others read for themselves while they call often.
  */
 struct vgpu_session {
-  struct vgpu_own own; /* the socket */
+  struct vgpu_owned_socket own; /* the socket */
   struct vgpu_rings
       rings; /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
-  struct vgpu_vm_memory vm;  /* the memory of rings and shared regions in a VM; 0 bytes: not used */
-  struct vgpu_outbox outbox; /* without rings: one-way frames not written yet, under `sending` */
-  struct vgpu_ahead ahead;   /* without rings: replies read ahead, by the thread that is `reading` */
+  struct vgpu_vm_memory vm;     /* the memory of rings and shared regions in a VM; 0 bytes: not used */
+  struct vgpu_outbox outbox;    /* without rings: one-way frames not written yet, under `sending` */
+  struct vgpu_read_ahead ahead; /* without rings: replies read ahead, by the thread that is `reading` */
   struct vgpu_doorbell doorbell;
   struct vgpu_welcome welcome;
   struct vgpu_line line;         /* of a session that survives its connection */

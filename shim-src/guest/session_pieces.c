@@ -1,19 +1,19 @@
 /*
- * A read in several pieces: while this process copies one out of the ring, the host copies the next one in.
- *
- * Only one thread at a time does so, and only through a ring. The host stops when the replies have no room. A
- * thread that sends while no thread reads must find room: the replies of one such thread always fit.
+ * Reads in several pieces: while this process copies one piece out of the ring, the host copies the next one
+ * in. The host stops when the ring of replies is full, and then a thread that sends while no thread reads
+ * would never continue. So only one thread at a time reads like this, through a ring that has room for all
+ * its replies.
  */
 #include <string.h>
 
 #include "guest/session_internal.h"
 
-#define WINDOW_BYTES (1u << 20) /* fit the smallest ring, and stay in a processor's cache */
+#define WINDOW_BYTES (1u << 20) /* fits the smallest ring and a processor's cache */
 #define PIECE (128u << 10)
 /* At least four pieces, so that both ends copy at once, but none below 16 KiB. */
 #define PARTS 4u
 #define LEAST_PIECE (16u << 10)
-#define PAGE 4096u /* pieces are multiples of it, so that all of them begin in the same way */
+#define PAGE 4096u /* pieces are multiples of a page, so that all have the same alignment */
 /*
  * In a VM a bell is expensive, and a host that is faster than its guest sleeps after each piece: 1.3 GB/s
  * with pieces of 128 KiB, 2.0 GB/s with 512 KiB.

@@ -30,6 +30,10 @@ bool vgpu_session_loads(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_LOADS) != 0;
 }
 
+bool vgpu_session_has_gates(const struct vgpu_session *session) {
+  return (session->welcome.features & VGPU_FEATURE_GATES) != 0;
+}
+
 bool vgpu_session_reads_only(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_READ_ONLY) != 0;
 }

@@ -11,12 +11,12 @@ typedef bool (*ask_host)(void *context, const struct vgpu_vm_place *place, struc
 enum placing {
   PLACED,  /* *descriptor has the lock of *place */
   NO_ROOM, /* every place is in use */
-  REFUSED, /* the host does not want to, or is gone */
+  REFUSED, /* the host refused, or is gone */
 };
 
 /*
- * Finds the first place that is free in this VM and at the host. Searches from the last place on, once
- * around.
+ * Finds the first place that is free in this VM and at the host. The search begins behind the last place that
+ * was found, and continues at the beginning of the memory.
  */
 static enum placing find_place(struct vgpu_vm_memory *memory, struct vgpu_vm_place *place, ask_host ask,
                                void *context, struct vgpu_vm_place_reply *reply, int *descriptor) {

@@ -37,7 +37,10 @@ static unsigned long number_in(const char *device, const char *name) {
   return strtoul(text, NULL, 16);
 }
 
-/* A VM has some dozens of PCI devices, and reading about each takes longer than the rest of cuInit. */
+/*
+ * Searches once: a VM has dozens of PCI devices, and reading their files takes longer than the rest of
+ * cuInit.
+ */
 static void look_for_devices(void) {
   if (devices.looked) return;
   devices.looked = true;
@@ -115,7 +118,7 @@ bool vgpu_vm_memory_find(const struct vgpu_vm_mark *mark, struct vgpu_vm_memory 
   return mark->offset <= VGPU_VM_STEP - sizeof mark->mark && look(mark, memory);
 }
 
-/* The lock of a place: a range that no byte of the memory has. */
+/* Returns the lock of a place: a range of offsets behind the end of the memory. */
 static struct flock place_lock(uint64_t offset, uint64_t bytes) {
   return (struct flock){.l_type = F_WRLCK,
                         .l_whence = SEEK_SET,
@@ -140,7 +143,7 @@ int vgpu_vm_memory_lock(const struct vgpu_vm_memory *memory, uint64_t bytes, uin
       continue;
     }
     uint64_t end = (uint64_t)held.l_start + (uint64_t)held.l_len - VGPU_VM_GUEST_LOCKS;
-    if (held.l_len <= 0 || end <= *offset) break; /* no lock of this library */
+    if (held.l_len <= 0 || end <= *offset) break; /* another program holds this lock */
     *offset = vgpu_vm_steps(end);
   }
   close(descriptor);

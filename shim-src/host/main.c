@@ -180,7 +180,7 @@ static void raise_descriptor_limit(void) {
       (unsigned long long)limit.rlim_cur, DESCRIPTORS_WANTED);
 }
 
-static int serve(const struct vgpu_returns *returns, const struct vgpu_options *options,
+static int serve(const struct vgpu_reconnects *returns, const struct vgpu_options *options,
                  const struct vgpu_backend *backend, const struct vgpu_inventory *inventory,
                  const struct vgpu_policy *used) {
   static struct vgpu_supervisor supervisor; /* large */
@@ -189,7 +189,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
       .inventory = inventory,
       .sessions = {.limit = options->sessions},
       .control = -1,
-      .returns = *returns,
+      .reconnects = *returns,
       .metrics = {.listener = -1},
       .worker_groups = {.directory = -1},
       .read_policy = read_policy_again,
@@ -269,8 +269,8 @@ static int self_check(const struct vgpu_options *options, const struct vgpu_back
 int main(int count, char **words) {
   if (count == 2 && strcmp(words[1], VGPU_WORKER_WORD) == 0) return vgpu_worker_main();
   vgpu_hand_over_remember(words);
-  struct vgpu_returns returns;
-  vgpu_returns_inherit(&returns);
+  struct vgpu_reconnects returns;
+  vgpu_reconnects_inherit(&returns);
   struct vgpu_options options;
   switch (vgpu_options_parse(count, words, &options)) {
     case VGPU_OPTIONS_DONE:
@@ -293,8 +293,9 @@ int main(int count, char **words) {
   int status = read_policy_first(&options, NULL, &used);
   if (status != 0) return status;
   const struct vgpu_backend *backend = vgpu_backend_named(options.device);
+  if (!use_mps(used)) return 1;
   struct vgpu_inventory *inventory = calloc(1, sizeof *inventory);
-  if (inventory == NULL || !use_mps(used)) return 1;
+  if (inventory == NULL) return 1;
   inventory->options = &options;
   status = backend->take_inventory(&options, inventory);
   if (status == 0 && options.self_check) status = self_check(&options, backend, inventory);

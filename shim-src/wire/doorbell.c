@@ -25,7 +25,7 @@ void vgpu_doorbell_destroy(struct vgpu_doorbell *doorbell) {
 }
 
 void vgpu_doorbell_ring(const struct vgpu_doorbell *doorbell) {
-  if (!vgpu_own_holds(doorbell->own)) return; /* the waiting thread sees the loss */
+  if (!vgpu_owned_socket_holds(doorbell->own)) return; /* the thread that waits notices the loss */
   /* A socket that is full already wakes the peer. */
   while (send(doorbell->descriptor, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) continue;
 }
@@ -59,12 +59,12 @@ static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64
                                     bool *rung) {
   const int descriptor = doorbell->descriptor;
   struct pollfd poller = {.fd = descriptor, .events = POLLIN};
-  if (!vgpu_own_holds(doorbell->own)) return VGPU_STREAM_CLOSED;
+  if (!vgpu_owned_socket_holds(doorbell->own)) return VGPU_STREAM_CLOSED;
   const struct timespec left = timespec_of(left_ns(until));
   int ready = ppoll(&poller, 1, until == UINT64_MAX ? NULL : &left, NULL);
   if (ready == 0) return VGPU_STREAM_TIMEOUT;
   if (ready < 0) return errno == EINTR ? VGPU_STREAM_OK : VGPU_STREAM_CLOSED;
-  if (!vgpu_own_holds(doorbell->own)) return VGPU_STREAM_CLOSED;
+  if (!vgpu_owned_socket_holds(doorbell->own)) return VGPU_STREAM_CLOSED;
   unsigned char bytes[256];
   ssize_t got = vgpu_stream_receive(descriptor, bytes, sizeof bytes, passed);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
@@ -74,7 +74,7 @@ static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64
   return VGPU_STREAM_OK;
 }
 
-/* Keeps a descriptor that arrived; -1: none. The caller holds the lock. */
+/* Keeps `passed`, a descriptor that arrived, or -1. The caller holds the lock. */
 static void keep_passed(struct vgpu_doorbell *doorbell, int passed) {
   if (passed < 0) return;
   if (doorbell->passed >= 0) close(doorbell->passed); /* nobody requested that descriptor */
@@ -96,7 +96,7 @@ enum vgpu_stream_result vgpu_doorbell_wait_until(struct vgpu_doorbell *doorbell,
   } else if (until != UINT64_MAX && left_ns(until) == 0) {
     result = VGPU_STREAM_TIMEOUT; /* limits the loop if a peer rings without end */
   } else if (doorbell->generation != seen) {
-    /* It rang before this thread waited. */
+    /* The doorbell rang before this thread waited. */
   } else if (doorbell->polling) {
     const struct timespec at = timespec_of(until);
     while (doorbell->polling && doorbell->generation == seen && result == VGPU_STREAM_OK) {
@@ -130,7 +130,7 @@ void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell) {
 
 /* Reads the rest of a socket that was shut down. The caller holds the lock, and no thread polls. */
 static void drain(struct vgpu_doorbell *doorbell) {
-  if (!vgpu_own_holds(doorbell->own)) return;
+  if (!vgpu_owned_socket_holds(doorbell->own)) return;
   unsigned char bytes[256];
   ssize_t got;
   do {
@@ -154,7 +154,7 @@ uint64_t vgpu_doorbell_end(struct vgpu_doorbell *doorbell) {
 
 bool vgpu_doorbell_renew(struct vgpu_doorbell *doorbell, int descriptor) {
   pthread_mutex_lock(&doorbell->lock);
-  bool renewed = doorbell->own != NULL ? vgpu_own_replace(doorbell->own, descriptor)
+  bool renewed = doorbell->own != NULL ? vgpu_owned_socket_replace(doorbell->own, descriptor)
                                        : dup3(descriptor, doorbell->descriptor, O_CLOEXEC) >= 0;
   if (renewed) doorbell->closed = false;
   doorbell->generation++;

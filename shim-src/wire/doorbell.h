@@ -10,12 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "wire/own.h"
+#include "wire/owned_socket.h"
 #include "wire/stream.h"
 
 struct vgpu_doorbell {
-  int descriptor;       /* of the socket; the owner closes it */
-  struct vgpu_own *own; /* checked before each use; NULL: the descriptor always is this socket */
+  int descriptor;                /* of the socket; the owner closes it */
+  struct vgpu_owned_socket *own; /* checked before each use; NULL: the descriptor always is this socket */
   pthread_mutex_t lock;
   pthread_cond_t heard;
   uint64_t generation; /* counts polls that ended */

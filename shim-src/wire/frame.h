@@ -87,6 +87,12 @@
 /* Both ends refuse longer frames. A longer copy takes several. */
 #define VGPU_FRAME_MAX (1024u * 1024u + 4096u)
 #define VGPU_BULK_MAX (1024u * 1024u)
+/*
+ * The driver has taken an asynchronous copy from pageable memory of up to so many bytes when the call
+ * returns, and does not wait for the device:
+ * https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html
+ */
+#define VGPU_COPY_TAKEN (64u * 1024u)
 #define VGPU_BODY_MAX 512u
 
 /* Time limits in milliseconds. */
@@ -143,7 +149,8 @@ enum vgpu_control_opcode {
 #define VGPU_FEATURE_READ_ONLY 0x10000u /* shared_region_map for memory that the device only reads */
 #define VGPU_FEATURE_GRAPHS 0x20000u    /* graph_edges, and the host orders the launches of an executable */
 #define VGPU_FEATURE_MIRROR 0x40000u    /* managed_mirror: the host moves bytes of managed variables */
-#define VGPU_FEATURE_LOADS 0x80000u /* function_load: the first launch of a kernel reports what is wrong */
+#define VGPU_FEATURE_LOADS 0x80000u  /* function_load: the first launch of a kernel reports what is wrong */
+#define VGPU_FEATURE_GATES 0x100000u /* upload_room and gate_reached */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */

@@ -13,7 +13,7 @@ enum vgpu_greeting_result vgpu_greeting_read(const void *bytes, size_t filled, s
   *wanted = sizeof frame;
   if (filled < sizeof frame) return VGPU_GREETING_PART;
   memcpy(&frame, bytes, sizeof frame);
-  /* The body may be longer than ours: the guest may be newer. */
+  /* A newer guest may send a longer body. */
   if (!vgpu_frame_sound(&frame) || frame.opcode != VGPU_OP_HELLO || frame.flags != 0 || frame.sequence != 0 ||
       frame.body < sizeof *hello || frame.bulk != 0) {
     return VGPU_GREETING_UNSOUND;

@@ -139,7 +139,7 @@ enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgp
   enum vgpu_stream_result result = await(ring, frame->length, doorbell, deadline);
   if (result != VGPU_STREAM_OK) return result;
   unsigned char *at = vgpu_ring_at(ring);
-  memset(at + frame->length - 8, 0, 8); /* the padding is somewhere in it */
+  memset(at + frame->length - 8, 0, 8); /* the padding is within the last 8 bytes */
   memcpy(at, frame, sizeof *frame);
   if (body_size > 0) memcpy(at + sizeof *frame, body, body_size);
   if (bulk_size > 0) vgpu_ring_fill(ring, at + sizeof *frame + body_size, bulk, bulk_size);

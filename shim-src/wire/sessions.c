@@ -31,7 +31,7 @@ static enum vgpu_stream_result read_memory(int descriptor, struct vgpu_sessions_
   return result;
 }
 
-/* An element of an older host is shorter. Of a newer host's element the unknown rest is skipped. */
+/* An older host sends shorter elements. A newer host sends longer elements, whose unknown rest is skipped. */
 static enum vgpu_stream_result read_elements(int descriptor, struct vgpu_sessions_list *list,
                                              int64_t deadline) {
   enum vgpu_stream_result result = VGPU_STREAM_OK;
@@ -57,7 +57,9 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
                              .library = VGPU_LIBRARY_SESSIONS};
   vgpu_hello_introduce(&hello);
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO};
-  /* A host that refuses may have closed without reading this. Its answer has arrived all the same. */
+  /*
+   * A host that refuses may have closed already. The error is ignored, because its answer can still be read.
+   */
   (void)vgpu_stream_write_frame(descriptor, &frame, &hello, sizeof hello, NULL, 0, deadline);
   enum vgpu_stream_result result = vgpu_stream_read_header(descriptor, &frame, deadline);
   if (result != VGPU_STREAM_OK) return failure(result);
@@ -74,7 +76,7 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
     return VGPU_SESSIONS_REFUSED;
   }
   if (frame.body < VGPU_SESSIONS_REPLY_FIRST) return VGPU_SESSIONS_UNSOUND;
-  /* The reply of an older host is shorter, that of a later host is longer. */
+  /* An older host sends a shorter reply, a newer host a longer one. */
   uint32_t known = frame.body < sizeof list->reply ? frame.body : (uint32_t)sizeof list->reply;
   result = vgpu_stream_read(descriptor, &list->reply, known, deadline);
   if (result == VGPU_STREAM_OK) result = vgpu_stream_skip(descriptor, frame.body - known, deadline);

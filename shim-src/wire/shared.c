@@ -14,7 +14,7 @@
 
 int vgpu_shared_make(const char *name, uint64_t bytes) {
   int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-  /* Kernels before 6.3 reject the flag; some later ones require it. */
+  /* Kernels before 6.3 reject the flag. Later kernels can be set to require it (vm.memfd_noexec). */
   if (descriptor < 0 && errno == EINVAL) {
     descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   }

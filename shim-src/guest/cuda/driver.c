@@ -10,13 +10,16 @@
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/pause.h"
 #include "guest/cuda/printed.h"
-#include "guest/inside.h"
+#include "guest/reentry.h"
 #include "guest/log.h"
 #include "guest/process.h"
 #include "guest/transport.h"
 #include "wire/clock.h"
 
-/* The newest CUDA version whose calls are all there, though not all carried (coverage.md). */
+/*
+ * The newest CUDA version of which every call is exported; docs/reference/coverage.md lists the calls that
+ * work.
+ */
 #define BUILT_FOR_VERSION 13050
 /*
  * A failed connection is not tried again for this many milliseconds, so that 64 threads do not wait one by

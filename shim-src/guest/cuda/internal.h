@@ -70,6 +70,8 @@ struct vgpu_event {
   uint64_t stream;    /* number of the stream that it was last recorded on */
 };
 
+#define VGPU_FOUND_CALLABLES 1024u
+
 /*
  * Made when a host first answers. If cuInit is called after the host was lost, a new driver replaces this
  * one; the old one is kept, because other threads may still use it. A fork()ed child forgets the driver.
@@ -87,6 +89,8 @@ struct vgpu_driver {
   pthread_cond_t begun; /* a context that a thread was making at the host is there, or cannot be made */
   uint64_t next_number;
   struct vgpu_objects objects;
+  /* Functions that were found by their numbers; they may have ended since. */
+  struct vgpu_callable *found_callables[VGPU_FOUND_CALLABLES];
   struct vgpu_context *spare;
   struct vgpu_regions regions;
   struct vgpu_outstanding outstanding;

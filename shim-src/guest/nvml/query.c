@@ -146,7 +146,7 @@ int vgpu_nvml_query(nvml_device device, uint32_t number, const uint64_t *values)
 int vgpu_nvml_ready_device(nvml_device device) {
   struct vgpu_device_facts facts;
 
-  return vgpu_nvml_facts(device, device, &facts, NULL); /* nothing is written to the second */
+  return vgpu_nvml_facts(device, device, &facts, NULL); /* the second argument is only compared with NULL */
 }
 
 bool vgpu_nvml_clear(void *structure, const uint32_t *versions) {

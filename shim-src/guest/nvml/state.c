@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest/inside.h"
+#include "guest/reentry.h"
 #include "guest/process.h"
 #include "wire/clock.h"
 
@@ -21,7 +21,7 @@ struct state {
 };
 
 static void in_forked_child(void *parent) {
-  /* The rest leaks in the child, because free() is not allowed there. */
+  /* The other memory of the state leaks in the child, because free() is not allowed there. */
   struct state *state = parent;
 
   vgpu_session_abandon(state->now->session);
@@ -185,7 +185,7 @@ static void shut_down(struct vgpu_process *process) {
   if (nvml) release(process, nvml);
 }
 
-/* A call too many is no error in the real library either. Does not wait for a reconnecting thread. */
+/* As in the real library, one call too many is no error. Does not wait for a thread that reconnects. */
 int nvmlShutdown(void) {
   struct vgpu_process *process = vgpu_process();
 
@@ -287,7 +287,7 @@ int vgpu_nvml_ready(void) {
 }
 
 bool vgpu_nvml_number(const struct vgpu_nvml *nvml, nvml_device device, uint32_t *number) {
-  uintptr_t offset = (uintptr_t)device - (uintptr_t)handles; /* huge for an address before them */
+  uintptr_t offset = (uintptr_t)device - (uintptr_t)handles; /* huge for an address before `handles` */
 
   *number = (uint32_t)offset;
   return offset < nvml->device_count;

@@ -1,6 +1,6 @@
 #include "guest/private/local_storage.h"
 
-#include "guest/inside.h"
+#include "guest/reentry.h"
 #include "guest/private/core.h"
 
 #include <pthread.h>
@@ -55,7 +55,7 @@ static struct store *store_of_process(void) {
   fresh->process = process;
   pthread_mutex_init(&fresh->lock, NULL);
   if (!atomic_compare_exchange_strong(&current, &store, fresh)) {
-    free(fresh); /* another thread was quicker; `store` is what it made */
+    free(fresh); /* another thread was faster; `store` is its store */
     return store;
   }
   atomic_fetch_add(&changes, 1);
@@ -209,7 +209,7 @@ static void context_destroyed(void *context) {
   }
   pthread_mutex_unlock(&store->lock);
 
-  /* The lock is free: a destructor may put, get or delete. */
+  /* The lock is not held: a destructor may call put, get or delete. */
   while (gone) {
     struct entry *entry = gone;
     gone = entry->next;

@@ -59,7 +59,7 @@ static void notice(uintptr_t value) {
   (void)value;
 }
 
-/* A hint to load compilers early; they are at the host. */
+/* A hint to load compilers early. The compilers are at the host. */
 static int load_compilers(void) {
   return VGPU_PRIVATE_SUCCESS;
 }
@@ -153,8 +153,9 @@ static int context_number(void *context, uint64_t *number) {
 }
 
 /*
- * cuBLAS 13.1 stores its workspaces by stream: it requests a stream's inner handle (ours, with the default
- * stream replaced by the one that it means here), then the number of that handle.
+ * cuBLAS 13.1 stores its workspaces by stream. It requests the inner handle of a stream, then the number of
+ * that handle. Here the inner handle is the stream's own; for the default stream it is the one that the
+ * caller means (legacy or per thread).
  */
 static int inner_stream(void *context, void *stream, void **inner, int per_thread) {
   uint64_t number;
@@ -201,7 +202,7 @@ static const union slot modules_table[128] = {
 static int context_check(void *context, uint32_t *flags, const void **detail) {
   (void)context;
   (void)detail;
-  if (flags) *flags = 0; /* nothing remarkable about it */
+  if (flags) *flags = 0; /* an ordinary context */
   return VGPU_PRIVATE_SUCCESS;
 }
 
@@ -264,8 +265,8 @@ _Static_assert(sizeof transport_table == VGPU_TRANSPORT_TABLE_BYTES, "transport 
 /* ---- any other ------------------------------------------------------------- */
 
 /*
- * Some libraries (cublasLt 13.1) call into unknown tables without a check: they crash at NULL, but survive an
- * error. So each unknown id gets this table. Slot 0 is a size, as in all known tables but one.
+ * Some libraries (cublasLt 13.1) call into unknown tables without a check: NULL crashes them, an error does
+ * not. So each unknown id gets this table. Slot 0 is a size, as in all known tables but one.
  */
 REFUSALS(unknown)
 static const union slot unknown_table[128] = {

@@ -116,6 +116,9 @@ struct vgpu_backend {
    */
   bool (*limit_files)(const struct vgpu_inventory *inventory, const struct vgpu_peer *peer);
 
+  /* For a worker, before it maps memory of its session. NULL: nothing is to do. */
+  void (*keep_addresses)(void);
+
   /* For a worker, before it is confined; `filtered`: with a filter of system calls. NULL: nothing is to do.
    */
   void (*prepare)(struct vgpu_worker *worker, bool filtered);

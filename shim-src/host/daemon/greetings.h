@@ -56,7 +56,6 @@ uint32_t vgpu_greetings_poll(const struct vgpu_greetings *greetings, struct poll
 /* Returns the milliseconds until the time limit of the next connection; -1: there is none. */
 int vgpu_greetings_wait(const struct vgpu_greetings *greetings);
 
-/* Closes all connections without an answer. */
 void vgpu_greetings_abandon(struct vgpu_greetings *greetings);
 
 #endif

@@ -223,7 +223,7 @@ void vgpu_guests_read(struct vgpu_supervisor *supervisor) {
 }
 
 static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greeting *greeting,
-                           const struct vgpu_returns_attached *attached) {
+                           const struct vgpu_reconnects_attached *attached) {
   struct vgpu_identity identity;
   vgpu_peer_of(greeting->descriptor, &identity, greeting->who, sizeof greeting->who);
   greeting->peer = identity.peer;
@@ -251,17 +251,17 @@ static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greet
 
 void vgpu_guests_return(struct vgpu_supervisor *supervisor) {
   for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-    static struct vgpu_returns_attached attached;
+    static struct vgpu_reconnects_attached attached;
     struct vgpu_greeting greeting = {.session = supervisor->next_session};
-    switch (vgpu_returns_receive(&supervisor->returns, &greeting, &attached)) {
-      case VGPU_RETURNS_NOTHING:
+    switch (vgpu_reconnects_receive(&supervisor->reconnects, &greeting, &attached)) {
+      case VGPU_RECONNECTS_NOTHING:
         return;
-      case VGPU_RETURNS_FOREIGN:
+      case VGPU_RECONNECTS_FOREIGN:
         vgpu_host_log_limited("refused", 0,
                               "refused a connection that a vgpu-hostd of another version has passed on");
         vgpu_refuse_return(&supervisor->admission, greeting.descriptor, VGPU_STATUS_FORMER);
         break;
-      case VGPU_RETURNS_CAME:
+      case VGPU_RECONNECTS_CAME:
         supervisor->next_session++;
         serve_returned(supervisor, &greeting, &attached);
         break;

@@ -35,7 +35,7 @@ static void set_number(const char *name, long value) {
  * that systemd would give them; the pipe follows.
  */
 _Noreturn static void become_successor(const struct vgpu_listeners *listeners,
-                                       const struct vgpu_returns *returns, int end, int pipe,
+                                       const struct vgpu_reconnects *reconnects, int end, int pipe,
                                        const sigset_t *mask) {
   int32_t self = (int32_t)getpid();
   if (write(pipe, &self, sizeof self) != (ssize_t)sizeof self) _exit(1);
@@ -49,7 +49,7 @@ _Noreturn static void become_successor(const struct vgpu_listeners *listeners,
     if (listeners->array[i].ours) owned |= 1ul << i;
   }
   int own_pipe = fcntl(pipe, F_DUPFD_CLOEXEC, above);
-  vgpu_returns_bequeath(returns, end, above);
+  vgpu_reconnects_bequeath(reconnects, end, above);
   for (uint32_t i = 0; i < listeners->count; i++) {
     if (dup2(moved[i], FIRST_HANDED_OVER + (int)i) < 0) _exit(1);
   }
@@ -64,7 +64,7 @@ _Noreturn static void become_successor(const struct vgpu_listeners *listeners,
 }
 
 bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listeners *listeners,
-                          struct vgpu_returns *returns, const sigset_t *mask, char *why,
+                          struct vgpu_reconnects *reconnects, const sigset_t *mask, char *why,
                           unsigned long why_size) {
   int ends[2];
   if (program[0] != '/' || access(program, X_OK) != 0) {
@@ -76,11 +76,11 @@ bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listen
     return false;
   }
   /* Without this socket this daemon's sessions end with their connections. */
-  int end = vgpu_returns_open(returns);
+  int end = vgpu_reconnects_open(reconnects);
   /* Forks twice, so that the init system becomes the successor's parent. */
   pid_t child = fork();
   if (child == 0) {
-    if (fork() == 0) become_successor(listeners, returns, end, ends[1], mask);
+    if (fork() == 0) become_successor(listeners, reconnects, end, ends[1], mask);
     _exit(0);
   }
   int error = errno, status;
@@ -88,7 +88,7 @@ bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listen
   if (end >= 0) close(end);
   if (child < 0) {
     close(ends[0]);
-    vgpu_returns_close(returns);
+    vgpu_reconnects_close(reconnects);
     snprintf(why, why_size, "fork: %s", strerror(error));
     return false;
   }

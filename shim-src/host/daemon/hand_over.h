@@ -2,7 +2,7 @@
  * An upgrade: the daemon starts the program that is now at its path, gives it the listening sockets, and
  * drains. No connection is refused meanwhile, and no session ends.
  *
- * The environment tells the successor (VGPU_HAND_OVER). Through a pipe it sends its process number, and one
+ * VGPU_HAND_OVER in its environment marks the successor. Through a pipe it sends its process number, and one
  * byte when it serves; if the pipe ends before, the successor has failed.
  */
 #ifndef VGPU_HOST_HAND_OVER_H
@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #include "host/daemon/listen.h"
-#include "host/daemon/returns.h"
+#include "host/daemon/reconnects.h"
 
 struct vgpu_hand_over {
   int pipe;          /* -1: none is under way */
@@ -32,11 +32,11 @@ enum vgpu_hand_over_news { VGPU_HAND_OVER_WAIT = 0, VGPU_HAND_OVER_SERVES = 1, V
 void vgpu_hand_over_remember(char **words);
 
 /*
- * Starts the successor with the signal mask `mask`, and opens returns->successors. False: `why` has the
+ * Starts the successor with the signal mask `mask`, and opens reconnects->successors. False: `why` has the
  * reason.
  */
 bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listeners *listeners,
-                          struct vgpu_returns *returns, const sigset_t *mask, char *why,
+                          struct vgpu_reconnects *reconnects, const sigset_t *mask, char *why,
                           unsigned long why_size);
 
 /*
@@ -54,7 +54,7 @@ bool vgpu_hand_over_successor(void);
  */
 bool vgpu_hand_over_owns(uint32_t index);
 
-/* For the successor: tells the predecessor that it serves. False: this process is no successor. */
+/* For the successor: reports to the predecessor that it serves. False: this process is no successor. */
 bool vgpu_hand_over_tell(void);
 
 #endif

@@ -70,14 +70,14 @@ static struct vgpu_session_entry *find(struct vgpu_sessions *sessions, const str
 
 bool vgpu_resume_elsewhere(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
   if (greeting->hello.join == 0 || find(&supervisor->sessions, greeting) != NULL) return false;
-  switch (vgpu_returns_pass(&supervisor->returns, greeting, NULL, 0, -1)) {
-    case VGPU_RETURNS_PASSED:
+  switch (vgpu_reconnects_pass(&supervisor->reconnects, greeting, NULL, 0, -1)) {
+    case VGPU_RECONNECTS_PASSED:
       close(greeting->descriptor);
       return true;
-    case VGPU_RETURNS_LATER:
+    case VGPU_RECONNECTS_LATER:
       vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_BUSY);
       return true;
-    case VGPU_RETURNS_NONE:
+    case VGPU_RECONNECTS_NONE:
       break;
   }
   return false;

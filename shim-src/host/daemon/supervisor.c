@@ -65,12 +65,12 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   pollers[all] = (struct pollfd){.fd = supervisor->control, .events = POLLIN};
   pollers[all + 1] = (struct pollfd){.fd = supervisor->hand_over.pipe, .events = POLLIN};
   pollers[all + 2] = (struct pollfd){.fd = supervisor->exchange.poll, .events = POLLIN};
-  pollers[all + 3] = (struct pollfd){.fd = supervisor->returns.successors, .events = POLLIN};
+  pollers[all + 3] = (struct pollfd){.fd = supervisor->reconnects.successors, .events = POLLIN};
   pollers[all + 4] = (struct pollfd){.fd = supervisor->worker_logs.poll, .events = POLLIN};
   uint32_t metrics = vgpu_metrics_poll(&supervisor->metrics, &pollers[all + 5]);
   int limit = sooner(vgpu_leaving_wait(&supervisor->admission), vgpu_greetings_wait(&supervisor->greetings));
   limit = sooner(limit, vgpu_metrics_wait(&supervisor->metrics));
-  limit = sooner(limit, vgpu_questions_wait(&supervisor->questions));
+  limit = sooner(limit, vgpu_forwarded_queries_wait(&supervisor->queries));
   if (supervisor->hand_over.pipe >= 0) limit = sooner(limit, vgpu_left_ms(supervisor->hand_over.deadline));
   limit = sooner(limit, vgpu_worker_logs_left_out(&supervisor->admission.peers));
   if (supervisor->sessions.begins > 0) limit = sooner(limit, BEGIN_LOOK_MS);
@@ -80,7 +80,7 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
     vgpu_worker_logs_serve(&supervisor->worker_logs, &supervisor->sessions);
   vgpu_workers_bury(supervisor);
   vgpu_metrics_serve(&supervisor->metrics, &pollers[all + 5], supervisor);
-  vgpu_questions_end(&supervisor->questions, &supervisor->admission);
+  vgpu_forwarded_queries_end(&supervisor->queries, &supervisor->admission);
   vgpu_hand_over_follow(supervisor);
   if (supervisor->stopping || is_drained(supervisor)) return false;
   if ((pollers[all].revents & POLLIN) != 0) {

@@ -7,8 +7,8 @@
 #include "host/daemon/greetings.h"
 #include "host/daemon/hand_over.h"
 #include "host/daemon/listen.h"
-#include "host/daemon/questions.h"
-#include "host/daemon/returns.h"
+#include "host/daemon/forwarded_queries.h"
+#include "host/daemon/reconnects.h"
 #include "host/daemon/control/metrics.h"
 #include "host/daemon/sessions.h"
 #include "host/daemon/spawn.h"
@@ -39,8 +39,8 @@ struct vgpu_supervisor {
   char control_path[128]; /* of its file; "": no file to remove */
   struct vgpu_metrics metrics;
   struct vgpu_hand_over hand_over;
-  struct vgpu_returns returns;
-  struct vgpu_questions questions;
+  struct vgpu_reconnects reconnects;
+  struct vgpu_forwarded_queries queries;
   struct vgpu_exchange exchange;
   struct vgpu_worker_logs worker_logs;
   struct vgpu_worker_groups worker_groups;

@@ -13,9 +13,9 @@ struct told {
   struct vgpu_memory_told memory;
   struct vgpu_session_facts facts[VGPU_SESSIONS_MAX]; /* answer.count of them, oldest first */
 };
-_Static_assert(sizeof(struct told) <= VGPU_RETURNS_ATTACHED_MAX, "an answer fits a message");
-_Static_assert(VGPU_RETURNS_VERSION == 1 && sizeof(struct told) == 35440,
-               "a changed answer needs another version of the message (returns.h)");
+_Static_assert(sizeof(struct told) <= VGPU_RECONNECTS_ATTACHED_MAX, "an answer fits a message");
+_Static_assert(VGPU_RECONNECTS_VERSION == 1 && sizeof(struct told) == 35440,
+               "a changed answer needs another version of the message (reconnects.h)");
 
 static size_t size_of(const struct told *told) {
   return offsetof(struct told, facts) + told->answer.count * sizeof *told->facts;
@@ -127,8 +127,8 @@ static void answer_guest(struct vgpu_supervisor *supervisor, const struct vgpu_g
   vgpu_let_leave(&supervisor->admission, greeting->descriptor);
 }
 
-/* The daemons' versions agree (returns.h). */
-static bool is_sound(const struct vgpu_returns_attached *attached, struct told *newer) {
+/* The daemons' versions agree (reconnects.h). */
+static bool is_sound(const struct vgpu_reconnects_attached *attached, struct told *newer) {
   if (attached->size < offsetof(struct told, facts) || attached->size > sizeof *newer) return false;
   memcpy(newer, attached->bytes, attached->size);
   return newer->answer.count <= VGPU_SESSIONS_MAX && newer->answer.element_size == sizeof *newer->facts &&
@@ -136,7 +136,7 @@ static bool is_sound(const struct vgpu_returns_attached *attached, struct told *
 }
 
 void vgpu_tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting,
-                        const struct vgpu_returns_attached *attached) {
+                        const struct vgpu_reconnects_attached *attached) {
   static struct told told, newer;
   if (attached != NULL && attached->claim >= 0 && !vgpu_claim_take(attached->claim)) {
     close(greeting->descriptor); /* the successor's time limit has passed, and it has answered */
@@ -151,16 +151,17 @@ void vgpu_tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_gr
     }
     add(&told, &newer);
   }
-  int claim = supervisor->returns.count > 0 ? vgpu_claim_make() : -1;
-  switch (vgpu_returns_pass(&supervisor->returns, greeting, &told, size_of(&told), claim)) {
-    case VGPU_RETURNS_PASSED:
+  int claim = supervisor->reconnects.count > 0 ? vgpu_claim_make() : -1;
+  switch (vgpu_reconnects_pass(&supervisor->reconnects, greeting, &told, size_of(&told), claim)) {
+    case VGPU_RECONNECTS_PASSED:
       if (claim < 0) close(greeting->descriptor);
-      else vgpu_questions_add(&supervisor->questions, &supervisor->admission, greeting->descriptor, claim);
+      else
+        vgpu_forwarded_queries_add(&supervisor->queries, &supervisor->admission, greeting->descriptor, claim);
       return;
-    case VGPU_RETURNS_LATER:
+    case VGPU_RECONNECTS_LATER:
       vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_FORMER);
       break;
-    case VGPU_RETURNS_NONE:
+    case VGPU_RECONNECTS_NONE:
       answer_guest(supervisor, greeting, &told);
       break;
   }

@@ -24,7 +24,6 @@ int vgpu_worker_logs_join(struct vgpu_worker_logs *logs, uint32_t slot);
 /* Writes the messages that have arrived to the log. Never waits. */
 void vgpu_worker_logs_serve(struct vgpu_worker_logs *logs, struct vgpu_sessions *sessions);
 
-/* Writes the remaining messages of a worker that has ended. */
 void vgpu_worker_logs_leave(struct vgpu_worker_logs *logs, uint32_t slot, struct vgpu_session_entry *entry);
 
 /*

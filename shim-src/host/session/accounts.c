@@ -240,17 +240,22 @@ void vgpu_accounts_before_refusal(void (*correct)(void *context), void *context)
   before_refusal.context = context;
 }
 
-bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
-                        uint64_t session_limit) {
+bool vgpu_accounts_take_uncorrected(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device,
+                                    uint64_t bytes, uint64_t session_limit) {
   struct vgpu_refused_memory refused;
   device = vgpu_accounts_device(accounts, slot, device);
   if (try_to_take(accounts, slot, device, bytes, session_limit, &refused)) return true;
-  if (before_refusal.correct != NULL && load(&accounts->slots[slot].driver[device]) != 0) {
-    before_refusal.correct(before_refusal.context);
-    if (try_to_take(accounts, slot, device, bytes, session_limit, &refused)) return true;
-  }
   vgpu_accounts_refused(accounts, slot, &refused);
   return false;
+}
+
+bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
+                        uint64_t session_limit) {
+  struct vgpu_refused_memory refused;
+  const uint32_t place = vgpu_accounts_device(accounts, slot, device);
+  if (try_to_take(accounts, slot, place, bytes, session_limit, &refused)) return true;
+  if (before_refusal.correct != NULL) before_refusal.correct(before_refusal.context);
+  return vgpu_accounts_take_uncorrected(accounts, slot, device, bytes, session_limit);
 }
 
 void vgpu_accounts_correct(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes) {

@@ -29,7 +29,7 @@ struct vgpu_account_owner {
   int32_t pid; /* of the worker; 0: the slot is free */
   uint32_t guest_pid;
   uint32_t peer_pid; /* unix: of the process that connected; 0: not known. It stays when the session ends. */
-  uint64_t session;  /* its number, which only grows. It stays, too. */
+  uint64_t session;  /* its number, which only grows; kept after the session ends */
   struct vgpu_peer peer;
   uint64_t peer_memory; /* that all sessions of the peer may hold, device and host memory; 0: no limit */
   struct vgpu_chosen_devices devices; /* count 0: all of the host's */
@@ -153,6 +153,9 @@ struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32
  */
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit);
+/* The same without vgpu_accounts_before_refusal, for bytes that the driver has allocated already. */
+bool vgpu_accounts_take_uncorrected(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device,
+                                    uint64_t bytes, uint64_t session_limit);
 /*
  * Counts the memory of the host that a slot holds now. False, and the count stays unchanged: the peer's
  * limit, which includes device memory, has no room. The refusal is remembered.
@@ -162,8 +165,8 @@ bool vgpu_accounts_hold(struct vgpu_accounts *accounts, uint32_t slot, uint64_t 
 /* Raises a slot's count to the `bytes` that NVML measured for a device. A lower number changes nothing. */
 void vgpu_accounts_correct(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);
 /*
- * For a worker: `correct` is called before an allocation is refused, which is then tried again. Memory that a
- * pool kept may be counted twice until then: as the driver's and as allocated.
+ * For a worker: `correct` is called before an allocation is refused, which is then tried again. Memory that
+ * the driver has released may be counted until then.
  */
 void vgpu_accounts_before_refusal(void (*correct)(void *context), void *context);
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define VGPU_FILTER_MOST 4096u       /* instructions, as the kernel has it */
+#define VGPU_FILTER_MOST 4096u       /* instructions; the kernel's limit (BPF_MAXINSNS) */
 #define VGPU_FILTER_SELF 0x76677075u /* placeholder in a filter for the worker's own process id */
 
 struct vgpu_filter_program {
@@ -25,9 +25,9 @@ bool vgpu_confine_prepare(void *(*make_filter)(void), struct vgpu_filter_program
                           uint64_t error_size);
 
 /*
- * For a worker: confines it permanently; without `program` by everything but the filter. When a denied system
- * call ends the worker, its number is written to `denied`, which is memory that the daemon reads. False with
- * errno: the worker must not continue.
+ * For a worker: confines it permanently. If `program` is NULL, no system call filter is installed. When a
+ * denied system call ends the worker, its number is written to `denied`, which is memory that the daemon
+ * reads. False with errno: the worker must not continue.
  */
 bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, int32_t *denied);
 

@@ -48,8 +48,8 @@ bool vgpu_exchange_receive(int socket, struct vgpu_exchange_message *message, in
 int32_t vgpu_exchange_publish(struct vgpu_worker *worker, enum vgpu_exchange_kind kind, int descriptor,
                               uint64_t bytes, struct vgpu_token *token);
 /*
- * Fetches the memory or file of *bytes bytes. The caller closes the descriptor. Without `own`, what this
- * session has shared itself is refused with INVALID_CONTEXT, as the driver refuses handles of cuIpc*.
+ * Fetches the memory or file of *bytes bytes. The caller closes the descriptor. Without `own`, objects that
+ * this session shared are refused with INVALID_CONTEXT, as the driver refuses handles of cuIpc*.
  */
 int32_t vgpu_exchange_fetch(struct vgpu_worker *worker, enum vgpu_exchange_kind kind,
                             const struct vgpu_token *token, bool own, int *descriptor, uint64_t *bytes);

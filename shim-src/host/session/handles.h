@@ -23,7 +23,7 @@ enum vgpu_handle_type {
   VGPU_HANDLE_EXEC = 20,
 };
 
-#define VGPU_FIRST_HANDLE 3u /* numbers below are the default streams */
+#define VGPU_FIRST_HANDLE 3u /* smaller numbers are the default streams */
 
 struct vgpu_handle {
   uint64_t number; /* 0: the place is free */

@@ -3,8 +3,7 @@
  * next session of the same peer need not send them again. A peer gets only its own images: a peer that knows
  * the hash of another peer's image does not get it, and does not learn that it exists. The size is limited,
  * and the oldest images are removed first. An image is copied out and its hash computed again before it is
- * used, so that no session can inject code into another: a worker that was taken over could write anything
- * here.
+ * used, because a compromised worker can write anything here.
  */
 #ifndef VGPU_HOST_IMAGES_H
 #define VGPU_HOST_IMAGES_H

@@ -132,14 +132,14 @@ static bool is_duplicate(const struct vgpu_link *link, const struct vgpu_frame *
 static enum vgpu_stream_result read_frame(struct vgpu_link *link, struct vgpu_frame *frame,
                                           const char **violation) {
   for (;;) {
-    enum vgpu_stream_result result = vgpu_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
+    enum vgpu_stream_result result = vgpu_read_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
     if (result == VGPU_STREAM_CLOSED) return result;
     if (result != VGPU_STREAM_OK) *violation = "a frame whose sizes do not agree";
     else if (!is_duplicate(link, frame)) *violation = violation_of(link, frame);
     if (*violation != NULL) return VGPU_STREAM_UNSOUND;
     __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
-    result = vgpu_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
-                             vgpu_about_now_ms() + FRAME_LIMIT_MS);
+    result = vgpu_read_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
+                                  vgpu_about_now_ms() + FRAME_LIMIT_MS);
     if (result != VGPU_STREAM_OK || !is_duplicate(link, frame)) return result;
     __atomic_store_n(&link->working, false, __ATOMIC_RELAXED);
   }
@@ -175,7 +175,7 @@ enum vgpu_received vgpu_link_receive(struct vgpu_link *link, find_row *find, con
 }
 
 bool vgpu_link_has_come(struct vgpu_link *link) {
-  return link->rings.base != NULL ? vgpu_link_has_next(link) : vgpu_ahead_has_come(&link->ahead);
+  return link->rings.base != NULL ? vgpu_link_has_next(link) : vgpu_read_ahead_has_come(&link->ahead);
 }
 
 bool vgpu_link_sleep(struct vgpu_link *link, uint64_t until) {

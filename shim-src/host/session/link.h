@@ -7,19 +7,19 @@
 #include "host/backend/dispatch.h"
 #include "host/session/line.h"
 #include "host/session/vm_memory.h"
-#include "wire/ahead.h"
+#include "wire/read_ahead.h"
 #include "wire/ring.h"
 
 struct vgpu_link {
   int descriptor;          /* changes with the connection: other threads read it under `writing` */
   struct vgpu_rings rings; /* none: the frames go over the socket */
   struct vgpu_doorbell doorbell;
-  struct vgpu_ahead ahead; /* of the socket, if the frames go over it */
-  uint32_t current;        /* bytes of the frame that is being carried out */
-  uint64_t next_sequence;  /* read by the thread that gives signs of life, too */
-  unsigned char *in;       /* VGPU_FRAME_MAX bytes */
-  bool alive;              /* agreed: the guest gets signs of life */
-  bool working;            /* a request is being carried out; read by the watching thread */
+  struct vgpu_read_ahead ahead; /* of the socket, if the frames go over it */
+  uint32_t current;             /* bytes of the frame that is being carried out */
+  uint64_t next_sequence;       /* read by the thread that gives signs of life, too */
+  unsigned char *in;            /* VGPU_FRAME_MAX bytes */
+  bool alive;                   /* agreed: the guest gets signs of life */
+  bool working;                 /* a request is being carried out; read by the watching thread */
   uint32_t parked;         /* calls that wait for their answer (parking.h); read by the watching thread */
   pthread_mutex_t writing; /* guards writes to the socket, if the frames go over it, and `passed` */
   struct vgpu_line line;   /* of a session that survives its connection */

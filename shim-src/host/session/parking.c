@@ -60,6 +60,7 @@ static bool same_thread(const struct vgpu_parked *parked, const struct vgpu_requ
 static bool same_call(const struct vgpu_parked *parked, const struct vgpu_request *request) {
   const struct vgpu_frame *frame = &parked->request.frame;
   return same_thread(parked, request) && frame->opcode == request->frame.opcode &&
+         frame->flags == request->frame.flags && frame->bulk == request->frame.bulk &&
          frame->body == request->frame.body && memcmp(parked->request.body, request->body, frame->body) == 0;
 }
 

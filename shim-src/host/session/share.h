@@ -1,7 +1,7 @@
 /*
  * The turns to compute: on the processors of the software device, and on each of the host's GPUs. A turn
- * lasts some milliseconds. The next one goes to the peer that has had the least time so far, by weight, and
- * within a peer to the session with the least. As many threads compute at a time as there are processors (one
+ * lasts some milliseconds. The next turn goes to the peer with the least weighted time so far, and within
+ * a peer to the session with the least. As many threads compute at a time as there are processors (one
  * session for each GPU), so a guest that computes little never waits behind the queue of the kernel's
  * scheduler. A peer that has used clearly less than all that compute goes first at once, and another thread's
  * turn ends early.

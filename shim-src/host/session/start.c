@@ -47,6 +47,9 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
   host->inventory.options = &options;
   host->inventory.profiles =
       host->inventory.profiles_bytes == 0 ? NULL : (struct vgpu_device_profiles *)host->profiles;
+  worker->backend = vgpu_backend_named(host->backend);
+  if (worker->backend == NULL) return false;
+  if (worker->backend->keep_addresses != NULL) worker->backend->keep_addresses();
   vgpu_inventory_choose(&host->inventory, &session->devices);
   if (host->image_cache == 0) close(VGPU_WORKER_IMAGES);
   else host->code.images = vgpu_images_map(VGPU_WORKER_IMAGES, host->image_cache);
@@ -68,11 +71,10 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
   worker->exchanges = fcntl(VGPU_WORKER_EXCHANGE, F_GETFD) >= 0;
   worker->peer = session->peer;
   worker->limits = &session->limits;
-  worker->backend = vgpu_backend_named(host->backend);
   worker->inventory = &host->inventory;
   worker->code_options = &host->code;
   worker->accounts = vgpu_accounts_map(VGPU_WORKER_ACCOUNTS_WRITE, VGPU_WORKER_ACCOUNTS_READ, session->slot);
-  return worker->accounts != NULL && worker->backend != NULL;
+  return worker->accounts != NULL;
 }
 
 bool vgpu_worker_become(const struct vgpu_worker_user *user) {

@@ -129,8 +129,8 @@ static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *
         hello->features &
         (worker->backend->memory_is_ours ? VGPU_FEATURE_EXCHANGE : VGPU_FEATURE_IPC | VGPU_FEATURE_SHARES);
   if (!worker->backend->memory_is_ours)
-    welcome->features |=
-        hello->features & (VGPU_FEATURE_READ_ONLY | VGPU_FEATURE_GRAPHS | VGPU_FEATURE_MIRROR);
+    welcome->features |= hello->features & (VGPU_FEATURE_READ_ONLY | VGPU_FEATURE_GRAPHS |
+                                            VGPU_FEATURE_MIRROR | VGPU_FEATURE_GATES);
   if (survives(worker, hello, welcome)) welcome->features |= hello->features & VGPU_FEATURE_RESUME;
   worker->link.line.agreed = (welcome->features & VGPU_FEATURE_RESUME) != 0;
   if (worker->link.line.agreed) welcome->secret = worker->secret;
@@ -246,7 +246,7 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
   if (worker->link.in == NULL || worker->out == NULL) return 1;
   worker->link.next_sequence = 1;
   worker->serve_nested = vgpu_worker_serve_nested;
-  vgpu_ahead_init(&worker->link.ahead, worker->link.descriptor);
+  vgpu_read_ahead_init(&worker->link.ahead, worker->link.descriptor);
   if (worker->watched && !vgpu_lifeline_start(worker)) {
     vgpu_host_log("error", worker->session, "no thread to watch the connection");
     return 1;

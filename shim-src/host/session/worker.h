@@ -46,7 +46,7 @@ struct vgpu_code_options {
 
 struct vgpu_code {
   struct vgpu_upload *uploads;
-  struct vgpu_result *results;    /* results.c: images that the guest has not read yet */
+  struct vgpu_result *results;    /* made_images.c: images that the guest has not read yet */
   uint64_t last_result;           /* number of the newest result */
   struct vgpu_exec_object *execs; /* graph.c */
   uint64_t bytes;                 /* bytes that uploads, programs and graphs hold */

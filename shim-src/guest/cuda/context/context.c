@@ -1,5 +1,6 @@
 /*
- * Primary contexts are made at the host when first needed there: the runtime asks for one in every process.
+ * A primary context is made at the host only when a call needs it there: the runtime retains one in every
+ * process.
  */
 #include <stdlib.h>
 
@@ -9,7 +10,7 @@
 #include "guest/cuda/module/code.h"
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/stream/gate.h"
-#include "guest/inside.h"
+#include "guest/reentry.h"
 
 #define STACK_DEPTH 64
 

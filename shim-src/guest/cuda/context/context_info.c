@@ -12,7 +12,7 @@ enum {
   LIMIT_CIG_SHARED_FALLBACK = 9
 };
 
-/* LIMIT_CIG_SHARED_FALLBACK: for contexts that share the device with a graphics queue; none does here. */
+/* LIMIT_CIG_SHARED_FALLBACK is for contexts that share the device with a graphics queue. Here none does. */
 static bool is_unsupported(const int32_t *device, int32_t limit) {
   return limit == LIMIT_CIG_SHARED_FALLBACK ||
          (limit == LIMIT_SYNC_DEPTH && device[VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] >= 9);
@@ -38,9 +38,9 @@ static int choose_known(struct vgpu_context *given, struct vgpu_driver **driver,
 }
 
 /*
- * For a call that got its context parameter with CUDA 13. Older programs that take NAME_v2 for the better
- * NAME (numba up to 0.61) call it without, so the register holds any value. A value that never was a context
- * means the current one; a destroyed context is an error.
+ * Returns the context that a caller of NAME_v2 means. CUDA 13 added the parameter; older programs that prefer
+ * NAME_v2 to NAME (numba up to 0.61) pass none, so the register holds any value. A value that never was a
+ * context means the current one; a destroyed context is an error.
  */
 static struct vgpu_context *meant(struct vgpu_context *given) {
   return vgpu_cuda_context_ever(given) ? given : NULL;
@@ -94,7 +94,10 @@ int cuCtxGetApiVersion(struct vgpu_context *ctx, uint32_t *version) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(ctx, &driver, &context);
-  /* As driver 580 for a primary context that nobody retains. The runtime then retains it again. */
+  /*
+   * Driver 580 returns this for a primary context that nobody retains. The runtime then retains the context
+   * again.
+   */
   if (ctx != NULL && result == CUDA_ERROR_CONTEXT_IS_DESTROYED) return CUDA_ERROR_INVALID_CONTEXT;
   if (result != CUDA_SUCCESS) return result;
   if (version == NULL) return CUDA_ERROR_INVALID_VALUE;
@@ -205,7 +208,7 @@ int cuCtxGetId(struct vgpu_context *ctx, uint64_t *ctxId) {
   return CUDA_SUCCESS;
 }
 
-/* The real driver, too, counts only the current context. */
+/* Like the real driver, counts only the current context. */
 int cuCtxAttach(struct vgpu_context **pctx, uint32_t flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;

@@ -75,7 +75,10 @@ int cuDeviceTotalMem_v2(size_t *bytes, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* This call is from before 64-bit device pointers: a larger size is cut to what fits. */
+/*
+ * The call is older than 64-bit device pointers: a size that does not fit into 32 bits becomes the largest
+ * that does.
+ */
 int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
   size_t total = 0;
   int result = cuDeviceTotalMem_v2(&total, dev);

@@ -26,7 +26,7 @@ static bool is_green(const struct vgpu_driver *driver, const struct vgpu_context
   return vgpu_objects_has(&driver->objects, handle, VGPU_OBJECT_CONTEXT) && handle->owner != NULL;
 }
 
-/* The host does not have it yet. */
+/* Makes a green context that the host does not have yet. */
 static struct vgpu_context *begin(struct vgpu_driver *driver, struct vgpu_context *primary, uint32_t sms) {
   struct vgpu_context *green = malloc(sizeof *green);
   if (green == NULL) return NULL;
@@ -45,7 +45,6 @@ static struct vgpu_context *begin(struct vgpu_driver *driver, struct vgpu_contex
   return green;
 }
 
-/* Lets the program use it. */
 static bool publish(struct vgpu_driver *driver, struct vgpu_context *green) {
   pthread_mutex_lock(&driver->lock);
   const bool added = vgpu_objects_add(&driver->objects, green, VGPU_OBJECT_CONTEXT);

@@ -1,6 +1,7 @@
 /*
- * Resources of a device (CUdevResource): queried, split, and described for a green context. The host keeps
- * the driver's inner part of a resource; here that place has the host's number.
+ * Resources of a device (CUdevResource): queried, split, and described for a green context. The driver's
+ * private part of a resource stays at the host; in the guest that field holds the host's number of the
+ * resource.
  */
 #include <stdlib.h>
 #include <string.h>

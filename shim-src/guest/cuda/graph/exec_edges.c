@@ -41,7 +41,7 @@ static bool add(struct frames *to, uint32_t frame) {
 }
 
 static bool join(const struct range *range, struct frames *to, size_t entry) {
-  if (entry < range->first) return true; /* it is in an earlier segment */
+  if (entry < range->first) return true; /* the entry is in an earlier segment */
   const struct frames *more = &range->after[entry - range->first];
   bool enough = true;
   for (size_t i = 0; enough && i < more->count; i++) enough = add(to, more->list[i]);
@@ -60,7 +60,7 @@ static bool find_before(const struct range *range, size_t entry, struct frames *
   return enough;
 }
 
-/* The node of a child graph ends with the entries of the graph that no other one of them needs. */
+/* The node of a child graph ends when the last entries of that graph end: those that no other entry needs. */
 static bool join_child(const struct range *range, size_t entry, struct frames *after) {
   const size_t children = range->exec->nodes[entry].children;
   bool enough = true;

@@ -1,4 +1,3 @@
-/* Graphs and their nodes as the guest holds them. */
 #include "guest/cuda/graph/graph.h"
 
 #include <stdlib.h>
@@ -228,8 +227,6 @@ struct vgpu_node **vgpu_graph_order(struct vgpu_graph *graph) {
   }
   return order;
 }
-
-/* ---- the API ------------------------------------------------------------- */
 
 int cuGraphCreate(void **phGraph, uint32_t flags) {
   int result;

@@ -77,7 +77,6 @@ struct vgpu_conditions {
   } * list;
 };
 
-/* References to user objects. */
 struct vgpu_holds {
   struct vgpu_hold *list;
   size_t count;
@@ -102,6 +101,14 @@ struct vgpu_graph {
  */
 struct vgpu_driver *vgpu_graph_enter(int *result);
 int vgpu_graph_leave(struct vgpu_driver *driver, int result);
+
+/*
+ * The host cannot wait for code when it launches nodes, so their code is loaded before an executable has
+ * them. An error is the launch's. The caller does not hold graph_lock: the driver may wait for work that
+ * another thread releases with a call that needs it.
+ */
+void vgpu_graph_load_kernels(struct vgpu_driver *driver, const void *handle);
+void vgpu_work_load_kernel(struct vgpu_driver *driver, const struct vgpu_kernel_params *params);
 
 /* The caller of every function below holds driver->graph_lock. */
 

@@ -1,4 +1,3 @@
-/* Writes a graph as a DOT file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,7 +55,6 @@ static const char *kind_name(enum vgpu_node_kind kind) {
   return "UNKNOWN";
 }
 
-/* Prints a name from the program inside a quoted string. */
 static void print_text(FILE *file, const char *text) {
   for (; *text != '\0'; text++) {
     if (*text == '"' || *text == '\\') fputc('\\', file);

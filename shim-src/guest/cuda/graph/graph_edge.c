@@ -55,7 +55,7 @@ bool vgpu_links_remove(struct vgpu_links *links, const struct vgpu_node *node) {
 
 /* CUgraphEdgeData */
 struct edge_data {
-  uint8_t from_port; /* of a kernel: 1 when the kernel triggers it, 2 when all its blocks have begun */
+  uint8_t from_port; /* of a kernel: 1: the kernel triggers the edge; 2: all blocks have begun */
   uint8_t to_port;
   uint8_t type; /* 1: programmatic, between kernels; weaker than waiting for the whole kernel */
   uint8_t reserved[5];
@@ -84,8 +84,6 @@ int vgpu_links_check(struct vgpu_driver *driver, const struct vgpu_graph *graph,
   }
   return CUDA_SUCCESS;
 }
-
-/* ---- the API ------------------------------------------------------------- */
 
 /*
  * The arrays of a query for links. They get as many links as the program has room for; without arrays only

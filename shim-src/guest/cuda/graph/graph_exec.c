@@ -119,7 +119,7 @@ size_t vgpu_exec_encoded_size(const struct vgpu_work *work) {
   return work->frames * entry_size(work);
 }
 
-/* Encodes a node's frame. It has no stream, because the launch names one. */
+/* Encodes a node's frame, without a stream: the launch names the stream. */
 void vgpu_exec_encode(const struct vgpu_work *work, unsigned char *to) {
   const uint32_t head[4] = {work->opcode, work->body_size, work->bulk_size, 0};
   uint32_t entry = work->opcode & ~VGPU_OP_RANGE_MASK;
@@ -261,7 +261,7 @@ bool vgpu_exec_lives(struct vgpu_driver *driver, const struct vgpu_exec *exec) {
   return lives;
 }
 
-/* Ends what an executable has at the host. A context that has ended took that with it. */
+/* Ends the parts of an executable at the host. If the context has ended, the host has ended them already. */
 static void end_at_host(struct vgpu_driver *driver, const struct vgpu_exec *exec) {
   if (!vgpu_exec_lives(driver, exec)) return;
   for (size_t i = 0; i < exec->step_count; i++) {
@@ -320,11 +320,7 @@ static void find_kernels(struct vgpu_driver *driver, const struct vgpu_graph *gr
   }
 }
 
-/*
- * The host cannot wait for code when it launches nodes, so their code is loaded here. An error is the
- * launch's. The driver may wait for work that another thread releases with a call that needs graph_lock.
- */
-static void load_kernels(struct vgpu_driver *driver, const void *handle) {
+void vgpu_graph_load_kernels(struct vgpu_driver *driver, const void *handle) {
   struct kernels kernels = {0};
   pthread_mutex_lock(&driver->graph_lock);
   const struct vgpu_graph *graph = vgpu_graph_find(driver, handle);
@@ -333,7 +329,7 @@ static void load_kernels(struct vgpu_driver *driver, const void *handle) {
   pthread_mutex_unlock(&driver->graph_lock);
   for (size_t i = 0; i < kernels.count; i++) {
     struct vgpu_callable *callable = vgpu_callable_find(driver, kernels.list[i].callable);
-    if (callable != NULL) (void)vgpu_launch_load(driver, callable, kernels.list[i].context);
+    if (callable != NULL) (void)vgpu_launch_load(driver, callable, kernels.list[i].context, 0);
   }
   free(kernels.list);
 }
@@ -347,7 +343,7 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   struct vgpu_exec *exec = calloc(1, sizeof *exec);
   if (exec == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->flags = flags;
-  load_kernels(driver, hGraph);
+  vgpu_graph_load_kernels(driver, hGraph);
   result = vgpu_cuda_owner(driver, &exec->owner, &exec->context);
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);

@@ -1,4 +1,3 @@
-/* Launching executable graphs. */
 #include <string.h>
 
 #include "cuda_api.h"
@@ -134,7 +133,7 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   return result;
 }
 
-/* Nothing to do: an executable is at the host since it was made. */
+/* Does nothing: the host has had the executable since it was made. */
 int cuGraphUpload(void *hGraph, struct vgpu_stream *hStream) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

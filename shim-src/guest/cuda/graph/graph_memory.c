@@ -58,8 +58,6 @@ static struct vgpu_graph_memory *find(struct vgpu_driver *driver, uint64_t addre
   return memory;
 }
 
-/* ---- nodes --------------------------------------------------------------- */
-
 static int check_device(int32_t ordinal) {
   int result = vgpu_pool_device(ordinal);
   if (result != CUDA_SUCCESS) return result;
@@ -161,8 +159,6 @@ void vgpu_graph_memory_added(const struct vgpu_node *node) {
   else if (memory->owner == node->graph->id) memory->freed_inside = true;
   else memory->freed_outside = true;
 }
-
-/* ---- memory -------------------------------------------------------------- */
 
 static uint64_t mapped_on(const struct vgpu_driver *driver, int32_t ordinal) {
   uint64_t sum = 0;
@@ -273,8 +269,6 @@ void vgpu_graph_memory_sweep(struct vgpu_driver *driver) {
     free(memory);
   }
 }
-
-/* ---- the device's -------------------------------------------------------- */
 
 /* Frees graph memory that is not in use. The memory of executables is mapped again at their next launch. */
 int cuDeviceGraphMemTrim(int32_t device) {

@@ -21,8 +21,6 @@ static int fill(struct vgpu_node_params *params, enum vgpu_node_kind kind, const
   return CUDA_SUCCESS;
 }
 
-/* ---- adding -------------------------------------------------------------- */
-
 /* True if `graph` is `whole` or a part of it. */
 static bool within(const struct vgpu_graph *graph, const struct vgpu_graph *whole) {
   if (graph == whole) return true;
@@ -192,8 +190,6 @@ int cuGraphAddMemFreeNode(void **phGraphNode, void *hGraph, const void **depende
   return add(phGraphNode, hGraph, dependencies, numDependencies, &params);
 }
 
-/* ---- changing ------------------------------------------------------------ */
-
 /* The parameters of a graph's node, or (`exec`) of the same node in an executable. */
 struct target {
   bool in_exec;
@@ -241,8 +237,13 @@ static int set_locked(struct vgpu_driver *driver, const struct target *target,
 
 static int set(const struct target *target, const struct vgpu_node_params *params) {
   int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  return driver == NULL ? result : vgpu_graph_leave(driver, set_locked(driver, target, params));
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (target->in_exec && params->type == VGPU_NODE_KERNEL) vgpu_work_load_kernel(driver, &params->of.kernel);
+  if (target->in_exec && params->type == VGPU_NODE_GRAPH)
+    vgpu_graph_load_kernels(driver, params->of.child.graph);
+  pthread_mutex_lock(&driver->graph_lock);
+  return vgpu_graph_leave(driver, set_locked(driver, target, params));
 }
 
 static int set_given(const struct target *target, enum vgpu_node_kind kind, const void *given, size_t size,
@@ -331,8 +332,6 @@ int cuGraphExecBatchMemOpNodeSetParams(void *hGraphExec, void *hNode, const void
 int cuGraphExecChildGraphNodeSetParams(void *hGraphExec, void *hNode, void *childGraph) {
   return set_exec(hGraphExec, hNode, VGPU_NODE_GRAPH, &childGraph, sizeof childGraph, NULL);
 }
-
-/* ---- of any kind --------------------------------------------------------- */
 
 /* The size of the parameters of a node type, in bytes. All bytes behind them must be zero. */
 static size_t params_size(int32_t type) {

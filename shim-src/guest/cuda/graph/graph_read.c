@@ -1,4 +1,3 @@
-/* Answers queries about existing nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +13,26 @@ static bool by_number(void *handle, void *with) {
   return false; /* search only, remove nothing */
 }
 
+static bool has_number(const struct vgpu_objects *objects, const struct vgpu_callable *callable,
+                       uint64_t number) {
+  return (vgpu_objects_has(objects, callable, VGPU_OBJECT_FUNCTION) ||
+          vgpu_objects_has(objects, callable, VGPU_OBJECT_KERNEL)) &&
+         callable->number == number;
+}
+
+/* A sweep takes longer than all else that a node needs, and graphs launch the same functions many times. */
 static void *function_of(struct vgpu_driver *driver, const struct vgpu_send_cuLaunchKernelEx *send) {
   uint64_t wanted[2] = {send->function, 0};
   pthread_mutex_lock(&driver->lock);
-  vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_FUNCTION, by_number, wanted);
-  if (wanted[1] == 0) vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_KERNEL, by_number, wanted);
+  struct vgpu_callable **found = &driver->found_callables[send->function % VGPU_FOUND_CALLABLES];
+  if (!has_number(&driver->objects, *found, send->function)) {
+    vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_FUNCTION, by_number, wanted);
+    if (wanted[1] == 0) vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_KERNEL, by_number, wanted);
+    *found = (struct vgpu_callable *)(uintptr_t)wanted[1];
+  }
+  struct vgpu_callable *callable = *found;
   pthread_mutex_unlock(&driver->lock);
-  return (void *)(uintptr_t)wanted[1];
+  return callable;
 }
 
 struct vgpu_callable *vgpu_work_callable(struct vgpu_driver *driver, struct vgpu_work *work) {
@@ -177,30 +189,35 @@ static int describe(struct vgpu_driver *driver, struct vgpu_node *node, struct v
   return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Gives the first bytes of the parameters of a node of this kind. */
-static int get(void *hNode, enum vgpu_node_kind kind, void *params_out, size_t size) {
-  struct vgpu_node_params params;
-  int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  if (driver == NULL) return result;
-  struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, kind);
-  result = node == NULL || params_out == NULL ? CUDA_ERROR_INVALID_VALUE : describe(driver, node, &params);
-  if (result != CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
-  if (kind == VGPU_NODE_KERNEL && size == VGPU_KERNEL_PARAMS_V1 && params.of.kernel.function == NULL)
-    params.of.kernel.function = params.of.kernel.kernel;
-  memcpy(params_out, kind == VGPU_NODE_MEMCPY ? (const void *)&params.of.copy.copy : params.of.bytes, size);
-  return vgpu_graph_leave(driver, CUDA_SUCCESS);
-}
+#define ANY_KIND (-1)
 
-int cuGraphNodeGetParams(void *hNode, void *nodeParams) {
-  struct vgpu_node_params params;
+/* Describes a node of a kind for a caller that copies the parameters to `wanted_by`. */
+static int read_node(void *hNode, int32_t kind, const void *wanted_by, struct vgpu_node_params *params) {
   int result;
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_node *node = vgpu_node_find(driver, hNode);
-  result = node == NULL || nodeParams == NULL ? CUDA_ERROR_INVALID_VALUE : describe(driver, node, &params);
-  if (result == CUDA_SUCCESS) memcpy(nodeParams, &params, sizeof params);
+  const bool is_wanted = node != NULL && (kind == ANY_KIND || (int32_t)node->work.kind == kind);
+  result = !is_wanted || wanted_by == NULL ? CUDA_ERROR_INVALID_VALUE : describe(driver, node, params);
   return vgpu_graph_leave(driver, result);
+}
+
+/* Gives the first bytes of the parameters of a node of this kind. */
+static int get(void *hNode, enum vgpu_node_kind kind, void *params_out, size_t size) {
+  struct vgpu_node_params params;
+  int result = read_node(hNode, (int32_t)kind, params_out, &params);
+  if (result != CUDA_SUCCESS) return result;
+  if (kind == VGPU_NODE_KERNEL && size == VGPU_KERNEL_PARAMS_V1 && params.of.kernel.function == NULL)
+    params.of.kernel.function = params.of.kernel.kernel;
+  memcpy(params_out, kind == VGPU_NODE_MEMCPY ? (const void *)&params.of.copy.copy : params.of.bytes, size);
+  return CUDA_SUCCESS;
+}
+
+int cuGraphNodeGetParams(void *hNode, void *nodeParams) {
+  struct vgpu_node_params params;
+  int result = read_node(hNode, ANY_KIND, nodeParams, &params);
+  if (result == CUDA_SUCCESS) memcpy(nodeParams, &params, sizeof params);
+  return result;
 }
 
 int cuGraphKernelNodeGetParams(void *hNode, void *nodeParams) {
@@ -247,8 +264,6 @@ int cuGraphMemFreeNodeGetParams(void *hNode, uint64_t *dptr_out) {
   return get(hNode, VGPU_NODE_FREE, dptr_out, sizeof *dptr_out);
 }
 
-/* ---- names of graphs and nodes ------------------------------------------- */
-
 int cuGraphGetId(void *hGraph, uint32_t *graphId) {
   int result;
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
@@ -259,7 +274,7 @@ int cuGraphGetId(void *hGraph, uint32_t *graphId) {
   return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
-/* Gives the one of these that is not NULL. */
+/* Sets the output that is not NULL: the graph, the local id or the id of a node. */
 static int name_node(void *hNode, void **graph, uint32_t *local, uint64_t *id) {
   int result;
   struct vgpu_driver *driver = vgpu_graph_enter(&result);

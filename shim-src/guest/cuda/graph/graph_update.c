@@ -1,4 +1,3 @@
-/* Changes executable graphs: all nodes at once, from another graph, or one node. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,13 +74,13 @@ static int replace(struct vgpu_exec *exec, struct vgpu_exec_node *node, struct v
   return CUDA_SUCCESS;
 }
 
-/* Compares all but the handle, which is another one in the other graph. */
+/* Compares all but the handle, which differs between two graphs. */
 static bool same_condition(const struct vgpu_work *a, const struct vgpu_work *b) {
   return a->given.condition.type == b->given.condition.type &&
          a->given.condition.size == b->given.condition.size;
 }
 
-/* Compares all but the address, which is another one in the other graph. */
+/* Compares all but the address, which differs between two graphs. */
 static bool same_allocation(const struct vgpu_work *a, const struct vgpu_work *b) {
   return a->given.allocation.bytes == b->given.allocation.bytes &&
          a->given.allocation.location == b->given.allocation.location && a->kept_size == b->kept_size &&
@@ -109,7 +108,7 @@ static int32_t compare_work(const struct vgpu_work *old, const struct vgpu_work 
   return UPDATE_SUCCESS;
 }
 
-/* Keeps the way in which the list is cut. */
+/* Keeps the split of the list into segments. */
 static void keep_whole(const struct vgpu_work *old, struct vgpu_work *new) {
   struct vgpu_send_graph_values before, now;
   memcpy(&before, old->bytes, sizeof before);
@@ -167,9 +166,11 @@ static bool is_free(const struct vgpu_exec *exec, const struct vgpu_graph *graph
 
 int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (resultInfo == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
+  if (resultInfo == NULL) return CUDA_ERROR_INVALID_VALUE;
+  vgpu_graph_load_kernels(driver, hGraph);
+  pthread_mutex_lock(&driver->graph_lock);
   struct update_info *info = resultInfo;
   *info = (struct update_info){.result = UPDATE_ERROR};
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
@@ -208,8 +209,6 @@ int cuGraphExecUpdate(void *hGraphExec, void *hGraph, void **hErrorNode_out, int
   if (updateResult_out != NULL) *updateResult_out = info.result;
   return result;
 }
-
-/* ---- one node ------------------------------------------------------------ */
 
 static struct vgpu_exec_node *find_node(struct vgpu_exec *exec, const struct vgpu_node *node) {
   for (size_t i = 0; exec != NULL && node != NULL && i < exec->count; i++) {

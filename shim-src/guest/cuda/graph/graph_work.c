@@ -1,4 +1,3 @@
-/* Makes the work of a node from the program's description of it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,10 +6,29 @@
 #include "guest/cuda/graph/graph.h"
 #include "guest/cuda/module/launch.h"
 
+static struct vgpu_callable *callable_of(struct vgpu_driver *driver,
+                                         const struct vgpu_kernel_params *params) {
+  return vgpu_callable_find(driver, params->function != NULL ? params->function : params->kernel);
+}
+
+/* A function runs in the context of its module, a kernel of a library in the named context. */
+static int place(struct vgpu_driver *driver, const struct vgpu_kernel_params *params,
+                 const struct vgpu_callable *callable, uint64_t *context, uint64_t *stream) {
+  return params->context != NULL && callable->module == NULL
+             ? vgpu_cuda_context_given(driver, params->context, context)
+             : vgpu_launch_place(driver, callable, NULL, context, stream);
+}
+
+void vgpu_work_load_kernel(struct vgpu_driver *driver, const struct vgpu_kernel_params *params) {
+  struct vgpu_callable *callable = callable_of(driver, params);
+  uint64_t context, stream;
+  if (callable != NULL && place(driver, params, callable, &context, &stream) == CUDA_SUCCESS)
+    (void)vgpu_launch_load(driver, callable, context, 0);
+}
+
 static int kernel_work(struct vgpu_driver *driver, const struct vgpu_kernel_params *params,
                        struct vgpu_work *work) {
-  void *handle = params->function != NULL ? params->function : params->kernel;
-  struct vgpu_callable *callable = vgpu_callable_find(driver, handle);
+  struct vgpu_callable *callable = callable_of(driver, params);
   if (callable == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuLaunchKernelEx send = {.function = callable->number,
                                             .grid_x = params->grid[0],
@@ -25,10 +43,7 @@ static int kernel_work(struct vgpu_driver *driver, const struct vgpu_kernel_para
     /* A grid of 0 may be set later, before the launch (tinygrad does that). The launch itself refuses it. */
     if (params->block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
   }
-  /* A function runs in the context of its module, a kernel of a library in the named context. */
-  int result = params->context != NULL && callable->module == NULL
-                   ? vgpu_cuda_context_given(driver, params->context, &send.context)
-                   : vgpu_launch_place(driver, callable, NULL, &send.context, &send.stream);
+  int result = place(driver, params, callable, &send.context, &send.stream);
   if (result != CUDA_SUCCESS) return result;
   unsigned char *block = malloc((size_t)callable->parameter_bytes + 1);
   if (block == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -118,8 +118,6 @@ void vgpu_holds_release_after(struct vgpu_driver *driver, struct vgpu_holds *hol
   }
 }
 
-/* ---- the API ------------------------------------------------------------- */
-
 static bool is_count(uint32_t count) {
   return count > 0 && count <= INT_MAX;
 }

@@ -70,7 +70,7 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
                                .kind = VGPU_REGION_PINNED,
-                               /* Unified addressing gives it to the device in any case. */
+                               /* With unified addressing the device can always access the memory. */
                                .flags = lent ? Flags | DEVICE_MAP : Flags,
                                .context = vgpu_cuda_context_own_number(driver, context),
                                .ordinal = context->ordinal,

@@ -7,8 +7,12 @@
 #include "guest/cuda/internal.h"
 #include "guest/cuda/pause.h"
 
-/* The host would copy the bytes of longer reads once more, so those calls wait. */
-#define LONGEST (256u << 10)
+/*
+ * Longer reads wait. Posting them is several times slower, because the host copies posted bytes once more and
+ * sends them only on request. If a later call of the program may have to end a wait of the stream, long reads
+ * are posted in pieces; four pieces fit into an answer.
+ */
+#define PIECE ((size_t)255 << 10)
 #define MOST_BYTES (8u << 20)
 #define MOST_READS 1024u
 #define NOT_READ UINT64_MAX
@@ -60,24 +64,21 @@ static uint32_t packed(size_t bytes) {
   return (uint32_t)(sizeof(uint64_t) + ((bytes + 7) & ~(size_t)7));
 }
 
-bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t context, uint64_t stream,
-                        uint64_t source, size_t bytes, int *result) {
+/* Posts one piece. False: too much is in progress. */
+static bool post(struct vgpu_driver *driver, const struct vgpu_readback *piece, uint64_t source,
+                 int *result) {
   struct vgpu_readbacks *readbacks = &driver->readbacks;
-  if (bytes == 0 || bytes > LONGEST) return false;
   struct vgpu_readback *entry = malloc(sizeof *entry);
   if (entry == NULL) return false;
+  *entry = *piece;
   pthread_mutex_lock(&readbacks->lock);
-  bool full = readbacks->bytes + bytes > MOST_BYTES || readbacks->count >= MOST_READS;
+  bool full = readbacks->bytes + entry->bytes > MOST_BYTES || readbacks->count >= MOST_READS;
   if (!full) {
-    *entry = (struct vgpu_readback){.ticket = readbacks->next_ticket++,
-                                    .context = context,
-                                    .stream = stream,
-                                    .destination = destination,
-                                    .bytes = bytes};
+    entry->ticket = readbacks->next_ticket++;
     if (readbacks->last == NULL) readbacks->first = entry;
     else readbacks->last->next = entry;
     readbacks->last = entry;
-    readbacks->bytes += bytes;
+    readbacks->bytes += entry->bytes;
     __atomic_add_fetch(&readbacks->count, 1, __ATOMIC_RELEASE);
   }
   pthread_mutex_unlock(&readbacks->lock);
@@ -85,13 +86,40 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
     free(entry);
     return false;
   }
-  struct vgpu_send_read_later send = {
-      .context = context, .stream = stream, .source = source, .bytes = bytes, .ticket = entry->ticket};
+  struct vgpu_send_read_later send = {.context = piece->context,
+                                      .stream = piece->stream,
+                                      .source = source,
+                                      .bytes = piece->bytes,
+                                      .ticket = entry->ticket};
   *result = vgpu_cuda_post(VGPU_OP_read_later, &send, sizeof send, NULL, 0);
   pthread_mutex_lock(&readbacks->lock);
   entry->posted = ++readbacks->posted; /* the entry still exists: it is not asked for before */
   pthread_mutex_unlock(&readbacks->lock);
   return true;
+}
+
+static bool has_room(struct vgpu_driver *driver, size_t bytes) {
+  struct vgpu_readbacks *readbacks = &driver->readbacks;
+  if (bytes > PIECE && !__atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE)) return false;
+  pthread_mutex_lock(&readbacks->lock);
+  bool room = bytes <= MOST_BYTES - readbacks->bytes;
+  pthread_mutex_unlock(&readbacks->lock);
+  return room;
+}
+
+size_t vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t context, uint64_t stream,
+                          uint64_t source, size_t bytes, int *result) {
+  size_t done = 0;
+  if (!has_room(driver, bytes)) return 0;
+  while (*result == CUDA_SUCCESS && done < bytes) {
+    const struct vgpu_readback piece = {.context = context,
+                                        .stream = stream,
+                                        .destination = (unsigned char *)destination + done,
+                                        .bytes = bytes - done < PIECE ? bytes - done : PIECE};
+    if (!post(driver, &piece, source + done, result)) break;
+    done += piece.bytes;
+  }
+  return done;
 }
 
 /* Adds an entry to a batch. False: the answer would be too long. The caller holds the lock. */

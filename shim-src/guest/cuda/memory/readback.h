@@ -29,11 +29,12 @@ struct vgpu_readbacks {
 void vgpu_readbacks_init(struct vgpu_readbacks *readbacks);
 
 /*
- * Posts a read of `bytes` at `source` to `destination` on a stream. False: the read cannot be deferred,
- * because it is too long or too much is in progress; the caller then waits for it. *result: CUresult.
+ * Posts a read of `bytes` at `source` to `destination` on a stream. Returns how many bytes will be read: 0,
+ * if too much is in progress for all of them, or fewer, if other threads were quicker. The caller waits for
+ * the others. *result: CUresult.
  */
-bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t context, uint64_t stream,
-                        uint64_t source, size_t bytes, int *result);
+size_t vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t context, uint64_t stream,
+                          uint64_t source, size_t bytes, int *result);
 
 enum vgpu_wait_scope {
   VGPU_WAIT_STREAM = 1,  /* delivers the reads of `stream` */

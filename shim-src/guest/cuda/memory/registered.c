@@ -56,8 +56,6 @@ static bool set_lent(const struct lent_region *region, enum vgpu_region_lent val
   return vgpu_regions_set_lent(&region->driver->regions, region->start, VGPU_REGION_REGISTERED, value);
 }
 
-/* ---- fork ----------------------------------------------------------------- */
-
 /*
  * True if all of [from, end), which lies in the range, is still mapped. False: the program has unmapped a
  * part.
@@ -131,8 +129,6 @@ static void watch_forks(void) {
   if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)
     vgpu_log("children of this process share its registered memory: no memory to prepare for fork()");
 }
-
-/* ---- lending -------------------------------------------------------------- */
 
 static void cover(const struct vgpu_region *region, struct lent_region *covered) {
   uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);

@@ -175,8 +175,6 @@ int cuIpcCloseMemHandle(uint64_t dptr) {
   return vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &send, sizeof send, NULL, 0);
 }
 
-/* ---- events --------------------------------------------------------------- */
-
 int cuIpcGetEventHandle(void *pHandle, struct vgpu_event *event) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

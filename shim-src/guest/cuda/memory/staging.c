@@ -58,8 +58,8 @@ static size_t least(size_t a, size_t b) {
 }
 
 /*
- * memcpy writes past the caches only in calls that are long themselves, and these are pieces. For a copy that
- * the caches cannot hold that costs up to half of the rate: each line of the destination is read first.
+ * memcpy bypasses the caches only in long calls, and pieces are short. If a copy does not fit the caches,
+ * that costs up to half of the rate, because each line of the destination is read before it is written.
  */
 #define PAST_CACHES ((size_t)8 << 20)
 

@@ -112,11 +112,10 @@ int cuTensorMapReplaceAddress(void *tensorMap, void *globalAddress) {
 enum { CLASS_AUTO = 0, CLASS_SMALL = 1, CLASS_LARGE = 2 };
 
 /*
- * The class has no effect where the least size of a large tensor is INT_MAX. On a device where it has, the
- * descriptor would have to change, which is refused.
+ * The class has no effect on a device whose least size of a large tensor is INT_MAX. On other devices the
+ * descriptor would have to change, and the call is refused.
  */
 int cuTensorMapSetAllocationClass(void *tensorMap, int32_t allocClass, int32_t *outAllocClass) {
-  if (outAllocClass != NULL) *outAllocClass = CLASS_SMALL;
   int32_t device, least;
   int result = vgpu_cuda_ready();
   if (result == CUDA_SUCCESS) result = cuCtxGetDevice(&device);
@@ -125,5 +124,7 @@ int cuTensorMapSetAllocationClass(void *tensorMap, int32_t allocClass, int32_t *
     return CUDA_ERROR_INVALID_VALUE;
   result = cuDeviceGetAttribute(&least, VGPU_ATTRIBUTE_TENSOR_MAP_LARGE_TENSOR_MIN_SIZE, device);
   if (result != CUDA_SUCCESS) return result;
-  return least == INT32_MAX ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  if (least != INT32_MAX) return CUDA_ERROR_NOT_SUPPORTED;
+  if (outAllocClass != NULL) *outAllocClass = CLASS_SMALL;
+  return CUDA_SUCCESS;
 }

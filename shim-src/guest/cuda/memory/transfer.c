@@ -65,10 +65,23 @@ static bool is_shared(const struct vgpu_transfer *transfer, const struct vgpu_ho
          !is_capturing(transfer->driver);
 }
 
-/* Limit of one thread. The host queues up to 64 MiB of a session behind work that waits, then blocks. */
+/* Limit of one thread. The host queues up to 64 MiB of a session behind work that waits. */
 #define MOST_AHEAD (16u << 20)
 
-int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes) {
+/*
+ * Without room the host would wait in the driver, also for a stream that waits for a host function, and could
+ * not carry out the call that ends that wait.
+ */
+static int await_room(const struct vgpu_transfer *transfer, uint32_t bytes) {
+  struct vgpu_driver *driver = transfer->driver;
+  if ((transfer->async && bytes <= VGPU_COPY_TAKEN) || !vgpu_session_has_gates(driver->session) ||
+      !__atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE) || is_capturing(driver))
+    return CUDA_SUCCESS;
+  const struct vgpu_send_upload_room send = {.context = transfer->context, .bytes = bytes};
+  return vgpu_cuda_call(VGPU_OP_upload_room, &send, sizeof send, NULL, 0);
+}
+
+static int keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes) {
   static _Thread_local uint64_t epoch, ahead;
   struct vgpu_driver *driver = transfer->driver;
   if (is_capturing(driver)) return CUDA_SUCCESS;
@@ -81,6 +94,11 @@ int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes
   }
   ahead += bytes;
   return result;
+}
+
+int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes) {
+  const int result = keep_pace(transfer, bytes);
+  return result == CUDA_SUCCESS ? await_room(transfer, bytes) : result;
 }
 
 static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
@@ -115,7 +133,10 @@ int vgpu_transfer_done(const struct vgpu_transfer *transfer, const struct vgpu_h
   return waits ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
 }
 
-/* In the stream's order, because kernels may use the memory. A capture needs the program's pointer. */
+/*
+ * True for memory that kernels may use: such a copy must be in the stream's order. A capture needs the
+ * program's pointer.
+ */
 static bool is_of_both(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *memory) {
   bool captures =
       transfer->async ? vgpu_capture_on(transfer->driver, transfer->stream) : is_capturing(transfer->driver);
@@ -173,7 +194,8 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     uint32_t step = least(bytes, most);
     span.length = step;
     /* The device reads pinned memory directly: no copy at the host, no wait. */
-    if (!shared || !transfer->async) result = vgpu_transfer_keep_pace(transfer, step);
+    if (!shared) result = vgpu_transfer_keep_pace(transfer, step);
+    else if (!transfer->async) result = keep_pace(transfer, step);
     if (result != CUDA_SUCCESS) break;
     result = send_piece(transfer, destination, at, step, shared ? &span : NULL, stays);
     span.offset += step;
@@ -264,18 +286,22 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   if (result == CUDA_SUCCESS && is_of_both(transfer, &memory))
     return copy_of_both(transfer, (uint64_t)(uintptr_t)destination, source, bytes);
   bool captures = transfer->async && vgpu_capture_on(transfer->driver, transfer->stream);
-  if (result == CUDA_SUCCESS && transfer->async && !captures && memory.pinned &&
-      vgpu_readback_post(transfer->driver, destination, transfer->context, transfer->stream, source, bytes,
-                         &result)) {
-    return result;
-  }
+  unsigned char *at = destination;
   struct vgpu_span span = memory.span;
+  if (result == CUDA_SUCCESS && transfer->async && !captures && memory.pinned) {
+    const size_t later =
+        vgpu_readback_post(transfer->driver, at, transfer->context, transfer->stream, source, bytes, &result);
+    if (later == bytes || result != CUDA_SUCCESS) return result;
+    span.offset += later;
+    source += later;
+    at += later;
+    bytes -= later;
+  }
   bool shared = is_shared(transfer, &memory, bytes);
-  if (result == CUDA_SUCCESS && !shared && vgpu_staging_read(transfer, destination, source, bytes, &result))
+  if (result == CUDA_SUCCESS && !shared && vgpu_staging_read(transfer, at, source, bytes, &result))
     return result == CUDA_SUCCESS ? vgpu_transfer_settle(transfer) : result;
   uint32_t most = longest_piece(transfer, shared, bytes);
   bool at_once = !shared && bytes > most && !is_capturing(transfer->driver);
-  unsigned char *at = destination;
   while (result == CUDA_SUCCESS && bytes > 0) {
     size_t step = 0;
     if (at_once) result = read_at_once(transfer, at, source, bytes, &step);

@@ -62,7 +62,8 @@ int vgpu_transfer_done(const struct vgpu_transfer *transfer, const struct vgpu_h
 int vgpu_transfer_arrive(const struct vgpu_transfer *transfer, uint64_t destination);
 
 /*
- * Call this before each piece is sent to the device: waits for the stream if this thread is far ahead of it.
+ * Call this before each piece is sent to the device: waits for the stream if this thread is far ahead of it,
+ * and for room at the host while a stream may wait for a value in memory.
  */
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
 

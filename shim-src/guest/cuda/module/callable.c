@@ -100,8 +100,6 @@ int vgpu_callable_attributes(struct vgpu_driver *driver, struct vgpu_callable *c
   return result;
 }
 
-/* ---- what the API asks of either ----------------------------------------- */
-
 static int find(const void *handle, struct vgpu_driver **driver, struct vgpu_callable **callable) {
   int result;
   *driver = vgpu_cuda_driver(&result);

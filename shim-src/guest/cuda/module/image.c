@@ -23,7 +23,9 @@ struct container {
 struct containers {
   struct container *array;
   unsigned count, capacity;
-  /* For nvcc -rdc=true: a linked image first, if any, then objects, whose machine code is no program. */
+  /*
+   * Set for nvcc -rdc=true: a linked image comes first, if any, then objects, whose machine code cannot run.
+   */
   bool parts;
 };
 

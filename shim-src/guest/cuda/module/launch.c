@@ -6,6 +6,7 @@
 #include "api/device_attributes.h"
 #include "cuda_api.h"
 #include "cuda_calls.h"
+#include "guest/cuda/stream/capture.h"
 #include "guest/log.h"
 
 enum { LAUNCH_OUT_OF_RESOURCES = 701, COOPERATIVE_LAUNCH_TOO_LARGE = 720 };
@@ -148,11 +149,12 @@ int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_
 /* Most launches need less. Larger ones allocate memory. */
 #define USUAL_BYTES 2048
 
-int vgpu_launch_load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context) {
+int vgpu_launch_load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context,
+                     uint64_t stream) {
   const uint32_t places = sizeof callable->loaded / sizeof *callable->loaded;
   for (uint32_t i = 0; i < places; i++)
     if (__atomic_load_n(&callable->loaded[i], __ATOMIC_RELAXED) == context) return CUDA_SUCCESS;
-  if (__atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0) return CUDA_SUCCESS;
+  if (vgpu_capture_on(driver, stream)) return CUDA_SUCCESS;
   const int result = vgpu_callable_load(driver, callable, context);
   if (result != CUDA_SUCCESS) return result;
   const uint32_t place = __atomic_fetch_add(&callable->loads, 1, __ATOMIC_RELAXED) % places;
@@ -181,7 +183,7 @@ static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, cons
     memcpy(bulk, attributes, attribute_bytes);
     result = vgpu_launch_parameters(callable, &send, parameters, extra, bulk + attribute_bytes);
   }
-  if (result == CUDA_SUCCESS) result = vgpu_launch_load(driver, callable, send.context);
+  if (result == CUDA_SUCCESS) result = vgpu_launch_load(driver, callable, send.context, send.stream);
   if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuLaunchKernelEx, &send, sizeof send, bulk,
                         (uint32_t)attribute_bytes + callable->parameter_bytes);

@@ -47,9 +47,11 @@ int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_
 
 /*
  * The first launch of a kernel loads its code. The driver waits for the device if it must, and an error is
- * that of the launch. A launch is one-way, so another call does this. Returns a CUresult.
+ * that of the launch. A launch is one-way, so another call does this. For a launch in a graph `stream` is 0;
+ * a launch on a stream that captures loads nothing. Returns a CUresult.
  */
-int vgpu_launch_load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context);
+int vgpu_launch_load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context,
+                     uint64_t stream);
 
 /* Gives the context and stream numbers of a launch. Returns a CUresult. */
 int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,

@@ -16,7 +16,7 @@
 struct vgpu_managed_code {
   struct vgpu_managed_code *next;
   uint64_t code;    /* number of the module or library */
-  uint64_t context; /* number of the context that a module ends with; 0: it is a library's */
+  uint64_t context; /* context with which the module ends; 0: the code is a library */
   void *memory;
   size_t bytes;
   uint32_t shared_region;

@@ -248,8 +248,6 @@ int cuModuleGetGlobal_v2(uint64_t *dptr, size_t *bytes, void *hmod, const char *
                             bytes);
 }
 
-/* ---- names --------------------------------------------------------------- */
-
 int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *first, char **names,
                     uint32_t *count) {
   struct vgpu_reply_cuModuleEnumerateFunctions reply = {.total = 1};

@@ -2,7 +2,7 @@
 #include "cuda_api.h"
 #include "api/device_attributes.h"
 #include "guest/cuda/module/launch.h"
-#include "guest/inside.h"
+#include "guest/reentry.h"
 
 /* Units of allocation: registers of a warp, shared memory of a block. */
 #define REGISTER_UNIT 256
@@ -168,8 +168,6 @@ int cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, void *func,
   *dynamicSmemSize = room > 0 ? (size_t)room : 0;
   return CUDA_SUCCESS;
 }
-
-/* ---- clusters ------------------------------------------------------------ */
 
 #define LAUNCH_CLUSTER 4
 

@@ -1,4 +1,7 @@
-/* Launches of CUDA 3. PyCUDA sets a block size so before every newer launch, too, which ignores it. */
+/*
+ * Launches of CUDA 3. PyCUDA calls cuFuncSetBlockShape before every newer launch, too, which ignores the
+ * size.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -26,7 +26,7 @@ static bool none(struct vgpu_driver *driver) {
 }
 
 /*
- * Returns the stream number of a handle as frames have it. For an invalid handle it is a number that no
+ * Returns the stream number that frames have for a handle. For an invalid handle that is a number that no
  * stream has.
  */
 static uint64_t number_of(struct vgpu_driver *driver, const struct vgpu_stream *stream) {

@@ -35,7 +35,6 @@ bool vgpu_capture_forbids(struct vgpu_driver *driver, const struct vgpu_stream *
  * Takes both locks.
  */
 void vgpu_capture_streams_ended(struct vgpu_driver *driver);
-/* Returns the CUstreamCaptureStatus of a stream. */
 int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream *stream);
 
 /* ---- between capture.c and capture_api.c, with graph_lock held ---------------------------------------- */

@@ -1,4 +1,3 @@
-/* The calls that begin, query and end a stream capture. */
 #include <stdlib.h>
 
 #include "cuda_api.h"
@@ -113,7 +112,10 @@ int cuStreamEndCapture(struct vgpu_stream *hStream, void **phGraph) {
   if (phGraph != NULL) *phGraph = NULL;
   if (stream == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_capture *capture = stream->capture;
-  /* The program has the graph that it gave to the capture, but could never free a new one. */
+  /*
+   * Without phGraph the program could never free a new graph. A graph that the program gave to the capture
+   * needs none.
+   */
   if (phGraph == NULL && !capture->into_given) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   if (capture->origin != number) return vgpu_graph_leave(driver, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   if (capture->mode != VGPU_MODE_RELAXED && !pthread_equal(capture->thread, pthread_self())) {

@@ -8,7 +8,6 @@
 #define NO_TIMING 2u         /* CU_EVENT_DISABLE_TIMING */
 #define BETWEEN_PROCESSES 4u /* CU_EVENT_INTERPROCESS */
 
-/* Gives the number of a live event. */
 static int number_of(struct vgpu_driver **driver, const struct vgpu_event *event, uint64_t *number) {
   int result;
   *driver = vgpu_cuda_driver(&result);

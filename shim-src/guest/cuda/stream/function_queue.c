@@ -10,9 +10,9 @@
 #define LEGACY_STREAMS 2u /* stream numbers 0 and 1 */
 
 /*
- * Calls after a function that has not run. A GPU's full queue (about a thousand launches) blocks the
- * launching thread in the driver, and at the host that thread could not report whether the stream has reached
- * the function.
+ * The number of calls that may be sent after a function that has not run. A GPU's full queue (about a
+ * thousand launches) blocks the launching thread in the driver; at the host that thread could then not report
+ * that the stream has reached the function.
  */
 #define MOST_BEHIND 512u
 
@@ -55,7 +55,10 @@ static bool concerns(const struct vgpu_function_queue *queue, const struct wante
   return same_stream(queue, wanted->context, wanted->stream);
 }
 
-/* Waits for the functions that were launched before this call. Later ones may wait for the calling thread. */
+/*
+ * Waits for the functions that were launched before this call. Later functions may wait for the calling
+ * thread.
+ */
 static void wait_for(struct vgpu_driver *driver, const struct wanted *wanted) {
   struct vgpu_host_functions *functions = &driver->functions;
   if (__atomic_load_n(&functions->busy, __ATOMIC_ACQUIRE) == 0 || running) return;
@@ -95,9 +98,7 @@ void vgpu_host_functions_keep_pace(struct vgpu_driver *driver) {
   __atomic_store_n(&functions->begun, now, __ATOMIC_RELAXED);
 }
 
-/*
- * Runs a job whatever the wait returns: the objects that it frees have no more use when the context is gone.
- */
+/* Runs a job even if the wait fails: if the context is gone, nothing uses the objects that the job frees. */
 static void run_detached(const struct vgpu_job *job) {
   if (job->context != 0) vgpu_cuda_wait_context(job->context);
   running = true;
@@ -106,12 +107,16 @@ static void run_detached(const struct vgpu_job *job) {
 }
 
 static int await_gate(const struct vgpu_function_queue *queue, const struct vgpu_gate *gate) {
-  const struct vgpu_send_cuEventSynchronize send = {.event = gate->event};
-  return vgpu_readback_wait(queue->driver, VGPU_OP_cuEventSynchronize, &send, sizeof send, queue->context,
-                            queue->stream, VGPU_WAIT_EVENT);
+  _Static_assert(sizeof(struct vgpu_send_gate_reached) == sizeof(struct vgpu_send_cuEventSynchronize),
+                 "one request");
+  const struct vgpu_send_gate_reached send = {.event = gate->event};
+  const uint32_t opcode =
+      vgpu_session_has_gates(queue->driver->session) ? VGPU_OP_gate_reached : VGPU_OP_cuEventSynchronize;
+  return vgpu_readback_wait(queue->driver, opcode, &send, sizeof send, queue->context, queue->stream,
+                            VGPU_WAIT_EVENT);
 }
 
-/* After this no other job can share the gate of this one. True: it has to open the gate. */
+/* After this no other job can share the gate of this job. True: this job must open the gate. */
 static bool finish(struct vgpu_host_functions *functions, struct vgpu_job *job) {
   pthread_mutex_lock(&functions->lock);
   job->over = true;

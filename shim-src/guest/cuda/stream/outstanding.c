@@ -30,7 +30,7 @@ void vgpu_outstanding_issued(struct vgpu_outstanding *outstanding, uint32_t opco
                              uint32_t body_size, bool oneway) {
   uint32_t entry = opcode & ~VGPU_OP_RANGE_MASK;
   uint16_t field = entry < VGPU_STREAM_FIELDS ? vgpu_stream_fields[entry] : 0;
-  /* A call that was waited for and names no stream leaves no work behind. Nor do these two calls. */
+  /* A call that was waited for leaves no work behind if it names no stream, or is one of these two calls. */
   if (!oneway && (field == 0 || opcode == VGPU_OP_cuStreamSynchronize || opcode == VGPU_OP_cuStreamQuery)) {
     return;
   }

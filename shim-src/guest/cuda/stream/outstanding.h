@@ -48,7 +48,6 @@ uint64_t vgpu_outstanding_thread(const struct vgpu_outstanding *outstanding, uin
 void vgpu_outstanding_thread_covered(const struct vgpu_outstanding *outstanding, uint64_t context,
                                      uint64_t covered);
 
-/* Raises *value to `least` if it is smaller. */
 void vgpu_outstanding_raise(uint64_t *value, uint64_t least);
 
 #endif

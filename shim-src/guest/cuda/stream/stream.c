@@ -98,7 +98,7 @@ int cuStreamDestroy_v2(struct vgpu_stream *hStream) {
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_has(&driver->objects, hStream, VGPU_OBJECT_STREAM);
-  /* It ended at the host with its green context. The handle stays until the primary context ends. */
+  /* The stream ended at the host with its green context. Its handle stays until the primary context ends. */
   const bool detached = live && hStream->detached;
   if (live && !detached) vgpu_objects_remove(&driver->objects, hStream, VGPU_OBJECT_STREAM);
   pthread_mutex_unlock(&driver->lock);

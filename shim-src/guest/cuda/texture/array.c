@@ -1,4 +1,4 @@
-/* Made at the host; the descriptions are kept here. */
+/* Arrays are made at the host. The guest keeps their descriptions. */
 #include "guest/cuda/texture/array.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Boxes from and to this process are packed. */
+/* Boxes between arrays and memory of this process: rows are packed for the transfer. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Each copy is one row of a box. */
+/* Copies of one dimension: each is a box of one row. */
 #include "cuda_api.h"
 #include "guest/cuda/memory/box.h"
 #include "guest/cuda/texture/array.h"

@@ -1,4 +1,4 @@
-/* The host makes the objects, because kernels use their numbers. */
+/* Texture and surface objects. The host makes them, because kernels use their numbers. */
 #include <stdlib.h>
 #include <string.h>
 

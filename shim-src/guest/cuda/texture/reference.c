@@ -1,6 +1,6 @@
 /*
- * References, which programs of CUDA 11 and older bind before they launch. The host makes an object of each
- * change.
+ * Texture and surface references, which programs of CUDA 11 and older bind before a launch. For each change
+ * the host makes a new object.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -149,7 +149,7 @@ int cuTexRefSetBorderColor(void *hTexRef, float *pBorderColor) {
   return vgpu_reference_change(hTexRef, &state);
 }
 
-/* No order among the parameters: the kernel names the reference itself. */
+/* Adds no parameter: the kernel names the reference itself. */
 int cuParamSetTexRef(void *hfunc, int32_t texunit, void *hTexRef) {
   enum { TEXUNIT_DEFAULT = -1 };
   struct reference state;

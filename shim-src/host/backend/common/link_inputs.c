@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cuda_results.h"
-#include "host/backend/common/walk.h"
+#include "host/backend/common/image_check.h"
 
 int vgpu_link_inputs_next(const unsigned char *inputs, uint64_t size, uint64_t *offset,
                           struct vgpu_linked_input *input) {
@@ -70,7 +70,7 @@ static int32_t walk_archive(const struct vgpu_linked_input *input, char *why, si
         (uint64_t)size > input->size - at)
       break;
     if (size >= 4 && memcmp(input->bytes + at, "\177ELF", 4) == 0 &&
-        !vgpu_object_walk(input->bytes + at, (uint64_t)size))
+        !vgpu_object_check(input->bytes + at, (uint64_t)size))
       return fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, input->name,
                   "a library with an object whose parts lie outside of it");
     at += (uint64_t)size + (size & 1);
@@ -90,12 +90,12 @@ static int32_t walk_input(const struct vgpu_linked_input *input, uint64_t limit,
     case VGPU_LINK_LIBRARY:
       return walk_archive(input, why, why_size);
     case VGPU_LINK_OBJECT:
-      return vgpu_object_walk(input->bytes, input->size)
+      return vgpu_object_check(input->bytes, input->size)
                  ? CUDA_SUCCESS
                  : fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, input->name,
                         "an object whose parts lie outside of it");
     default:
-      result = vgpu_image_walk(input->bytes, input->size, limit, inner, sizeof inner);
+      result = vgpu_image_check(input->bytes, input->size, limit, inner, sizeof inner);
       return result == CUDA_SUCCESS ? result : fail(result, why, why_size, input->name, inner);
   }
 }

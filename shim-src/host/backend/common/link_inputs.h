@@ -26,7 +26,7 @@ int vgpu_link_inputs_next(const unsigned char *inputs, uint64_t size, uint64_t *
 uint32_t vgpu_link_inputs_count(const unsigned char *inputs, uint64_t size);
 
 /*
- * Checks every bound in the inputs before a driver's linker parses them, as vgpu_image_walk does for an
+ * Checks every bound in the inputs before a driver's linker parses them, as vgpu_image_check does for an
  * image. Returns a CUresult; if it is not 0, `why` has a line of text.
  */
 int32_t vgpu_link_inputs_walk(const unsigned char *inputs, uint64_t size, uint64_t limit, char *why,

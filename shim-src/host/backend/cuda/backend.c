@@ -21,6 +21,7 @@
 #include "host/backend/cuda/load.h"
 #include "host/backend/cuda/managed.h"
 #include "host/backend/cuda/nvml.h"
+#include "host/backend/cuda/pool.h"
 #include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
 #include "host/backend/cuda/resources.h"
@@ -288,12 +289,16 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
-/* Counts what the driver itself uses on the devices where the session has a context. */
+/*
+ * Counts the driver's own memory on the devices where the session has a context, and no longer the memory
+ * that its pools have released.
+ */
 static void correct_accounts(void *context) {
   struct vgpu_worker *worker = context;
   const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
   /* Also where NVML does not list this process: the question costs as much. */
   if (cuda_of(worker) != NULL) cuda_of(worker)->corrected = vgpu_now_ms();
+  vgpu_cuda_settle_pools(worker);
   for (uint32_t i = 0; i < worker->inventory->count; i++) {
     uint64_t bytes;
     if (account->contexts[vgpu_accounts_device(worker->accounts, worker->slot, i)] == 0) bytes = 0;
@@ -331,6 +336,12 @@ static int64_t correction_period_ms(uint32_t opcode) {
   }
 }
 
+/* Ends reservations that the thread's upload did not use, for instance because the upload failed. */
+static void end_rooms(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, int32_t result) {
+  if (cuda_of(worker) != NULL && row->opcode != VGPU_OP_upload_room && result != VGPU_WAITS)
+    vgpu_cuda_give_room(worker);
+}
+
 static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                          void *reply, struct vgpu_bulk *bulk) {
   int32_t result = vgpu_cuda_await_endings(worker, row->opcode);
@@ -338,6 +349,7 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_
   int32_t failed = vgpu_cuda_failed_ending(worker);
   if (worker->deferred == 0) worker->deferred = failed;
   vgpu_cuda_collect_unpinned(worker);
+  end_rooms(worker, row, result);
   if (row->oneway || result == VGPU_WAITS) return result;
   vgpu_cuda_collect_prints(worker);
   if (cuda_of(worker) != NULL &&
@@ -346,21 +358,27 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_
   return result;
 }
 
+static bool has_managed(const struct vgpu_worker *worker) {
+  return cuda_of(worker) != NULL && cuda_of(worker)->managed != NULL;
+}
+
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                    void *reply, struct vgpu_bulk *bulk) {
-  if (cuda_of(worker) == NULL || cuda_of(worker)->managed == NULL)
-    return vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
-  vgpu_cuda_managed_before(worker, row);
-  const int32_t status = vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
-  if (status == CUDA_SUCCESS) vgpu_cuda_managed_after(worker, row);
+  int32_t status = CUDA_SUCCESS;
+  if (has_managed(worker)) status = vgpu_cuda_managed_before(worker, row, body);
+  if (status == CUDA_SUCCESS && (!has_managed(worker) || !vgpu_cuda_managed_reads(worker)))
+    status = vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
+  else end_rooms(worker, row, status);
+  if (status == CUDA_SUCCESS && has_managed(worker)) status = vgpu_cuda_managed_after(worker, row, bulk);
   return status;
 }
 
 static void call_over(struct vgpu_worker *worker, uint64_t note) {
-  vgpu_cuda_turn_over(worker, note);
+  vgpu_cuda_waiting_call_over(worker, note);
   vgpu_cuda_load_over(worker, note);
   vgpu_cuda_side_call_over(worker, note);
   vgpu_cuda_copy_over(worker, note);
+  vgpu_cuda_managed_over(worker, note);
 }
 
 static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,
@@ -381,6 +399,7 @@ const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .self_check = vgpu_cuda_self_check,
                                                .device_groups = vgpu_cuda_device_groups,
                                                .limit_files = vgpu_cuda_limit_files,
+                                               .keep_addresses = vgpu_cuda_keep_addresses,
                                                .make_filter = vgpu_cuda_filter,
                                                .begin = begin,
                                                .run = run,

@@ -1,5 +1,6 @@
 /* Contexts, streams and events on the host's GPU. */
 #include "host/backend/cuda/resources.h"
+#include "host/backend/cuda/pool.h"
 #include "host/backend/cuda/session.h"
 #include "host/backend/cuda/slice.h"
 
@@ -26,14 +27,6 @@ static int32_t add_context(struct vgpu_worker *worker, uint64_t number, uint32_t
   return CUDA_SUCCESS;
 }
 
-static int32_t find_device(struct vgpu_worker *worker, uint32_t index, struct vgpu_cuda **cuda,
-                           int32_t *device) {
-  if (index >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
-  int32_t result = vgpu_cuda_open(worker, cuda);
-  if (result != CUDA_SUCCESS) return result;
-  return VGPU_DRIVER(&(*cuda)->api, cuDeviceGet, device, (int32_t)index);
-}
-
 static int32_t destroy_context(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
   return VGPU_DRIVER(api, cuCtxDestroy_v2, (struct vgpu_context *)ending->object);
 }
@@ -44,37 +37,69 @@ static int32_t release_primary(const struct vgpu_driver_api *api, const struct v
   return result == CUDA_SUCCESS ? VGPU_DRIVER(api, cuDevicePrimaryCtxRelease_v2, device) : result;
 }
 
-int32_t vgpu_cuda_cuCtxCreate_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxCreate_v2 *send) {
-  struct vgpu_cuda *cuda;
-  int32_t device;
-  int32_t result = find_device(worker, send->device, &cuda, &device);
-  if (result != CUDA_SUCCESS) return result;
+/* ---- new contexts: the driver takes up to seconds, so they do not block other threads' calls ---- */
+
+static int32_t create(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
   struct vgpu_context *context = NULL, *popped = NULL;
-  result = made(worker, send->device, VGPU_DRIVER(&cuda->api, cuCtxCreate_v2, &context, send->flags, device));
-  if (result != CUDA_SUCCESS) return result;
+  int32_t device;
+  int32_t result = VGPU_DRIVER(api, cuDeviceGet, &device, (int32_t)call->device);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuCtxCreate_v2, &context, call->flags, device);
   /* The driver made the new context current. Calls here name their context themselves. */
-  VGPU_DRIVER(&cuda->api, cuCtxPopCurrent_v2, &popped);
-  result = add_context(worker, send->context, send->device, context, false);
-  if (result != CUDA_SUCCESS)
-    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = destroy_context, .object = context});
+  if (result == CUDA_SUCCESS) VGPU_DRIVER(api, cuCtxPopCurrent_v2, &popped);
+  call->made = context;
   return result;
+}
+
+static int32_t retain(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
+  struct vgpu_context *context = NULL;
+  int32_t device;
+  int32_t result = VGPU_DRIVER(api, cuDeviceGet, &device, (int32_t)call->device);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuDevicePrimaryCtxSetFlags_v2, device, call->flags);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuDevicePrimaryCtxRetain, &context, device);
+  call->made = context;
+  return result;
+}
+
+static void undo_create(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call) {
+  if (call->result == CUDA_SUCCESS)
+    (void)destroy_context(api, &(struct vgpu_cuda_ending){.object = call->made});
+}
+
+static void undo_retain(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call) {
+  if (call->result == CUDA_SUCCESS)
+    (void)release_primary(api, &(struct vgpu_cuda_ending){.device = call->device});
+}
+
+static int32_t begin(struct vgpu_worker *worker, uint64_t number, bool primary, uint32_t device,
+                     uint32_t flags) {
+  struct vgpu_cuda *cuda;
+  if (device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_cuda_side_call call = {.call = primary ? retain : create,
+                                     .undo = primary ? undo_retain : undo_create,
+                                     .always = true,
+                                     .device = device,
+                                     .flags = flags};
+  result = vgpu_cuda_side_call(worker, &call);
+  if (result == VGPU_WAITS) return result;
+  result = made(worker, device, result);
+  if (result != CUDA_SUCCESS) return result;
+  result = add_context(worker, number, device, call.made, primary);
+  if (result != CUDA_SUCCESS)
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = primary ? release_primary : destroy_context,
+                                                           .object = call.made,
+                                                           .device = device});
+  return result;
+}
+
+int32_t vgpu_cuda_cuCtxCreate_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxCreate_v2 *send) {
+  return begin(worker, send->context, false, send->device, send->flags);
 }
 
 int32_t vgpu_cuda_cuDevicePrimaryCtxRetain(struct vgpu_worker *worker,
                                            const struct vgpu_send_cuDevicePrimaryCtxRetain *send) {
-  struct vgpu_cuda *cuda;
-  int32_t device;
-  int32_t result = find_device(worker, send->device, &cuda, &device);
-  if (result != CUDA_SUCCESS) return result;
-  struct vgpu_context *context = NULL;
-  result = VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxSetFlags_v2, device, send->flags);
-  if (result == CUDA_SUCCESS)
-    result = made(worker, send->device, VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxRetain, &context, device));
-  if (result != CUDA_SUCCESS) return result;
-  result = add_context(worker, send->context, send->device, context, true);
-  if (result != CUDA_SUCCESS)
-    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = release_primary, .device = send->device});
-  return result;
+  return begin(worker, send->context, true, send->device, send->flags);
 }
 
 int32_t vgpu_cuda_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxDestroy_v2 *send) {
@@ -139,6 +164,17 @@ int32_t vgpu_cuda_cuStreamDestroy_v2(struct vgpu_worker *worker,
   return VGPU_DRIVER(&cuda->api, cuStreamDestroy_v2, stream);
 }
 
+/*
+ * Makes the driver release freed memory of pools, which queries do not do. Never waits: the stream is idle.
+ */
+static int32_t shrink_pools(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
+  struct vgpu_cuda *cuda = cuda_of(worker);
+  if (!vgpu_cuda_pools_keep(worker) || vgpu_cuda_is_held(cuda) ||
+      vgpu_cuda_query_stream(worker, context, stream) != CUDA_SUCCESS)
+    return CUDA_SUCCESS;
+  return VGPU_DRIVER(&cuda->api, cuStreamSynchronize, stream);
+}
+
 int32_t vgpu_cuda_cuStreamSynchronize(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuStreamSynchronize *send,
                                       struct vgpu_bulk *bulk) {
@@ -146,6 +182,7 @@ int32_t vgpu_cuda_cuStreamSynchronize(struct vgpu_worker *worker,
   struct vgpu_stream *stream;
   int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_await_stream(worker, send->context, stream);
+  if (result == CUDA_SUCCESS) result = shrink_pools(worker, send->context, stream);
   return result == CUDA_SUCCESS ? vgpu_cuda_hand_out(worker, bulk) : result;
 }
 
@@ -212,15 +249,11 @@ int32_t vgpu_cuda_cuEventRecordWithFlags(struct vgpu_worker *worker,
   return VGPU_DRIVER(&cuda->api, cuEventRecordWithFlags, event, stream, send->flags);
 }
 
-static int query_event(struct vgpu_worker *worker, void *event) {
-  return VGPU_DRIVER(&cuda_of(worker)->api, cuEventQuery, event);
-}
-
 int32_t vgpu_cuda_cuEventQuery(struct vgpu_worker *worker, const struct vgpu_send_cuEventQuery *send) {
   struct vgpu_cuda *cuda;
   struct vgpu_event *event;
   int32_t result = find_event(worker, send->event, &cuda, &event);
-  return result == CUDA_SUCCESS ? query_event(worker, event) : result;
+  return result == CUDA_SUCCESS ? vgpu_cuda_query_event(worker, event) : result;
 }
 
 int32_t vgpu_cuda_cuEventSynchronize(struct vgpu_worker *worker,
@@ -229,8 +262,17 @@ int32_t vgpu_cuda_cuEventSynchronize(struct vgpu_worker *worker,
   struct vgpu_cuda *cuda;
   struct vgpu_event *event;
   int32_t result = find_event(worker, send->event, &cuda, &event);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(worker, query_event, event);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(worker, vgpu_cuda_query_event, event);
+  /* As in shrink_pools(). The event is over, so this does not wait. */
+  if (result == CUDA_SUCCESS && vgpu_cuda_pools_keep(worker))
+    result = VGPU_DRIVER(&cuda->api, cuEventSynchronize, event);
   return result == CUDA_SUCCESS ? vgpu_cuda_hand_out(worker, bulk) : result;
+}
+
+int32_t vgpu_cuda_gate_reached(struct vgpu_worker *worker, const struct vgpu_send_gate_reached *send,
+                               struct vgpu_bulk *bulk) {
+  return vgpu_cuda_cuEventSynchronize(worker, &(struct vgpu_send_cuEventSynchronize){.event = send->event},
+                                      bulk);
 }
 
 int32_t vgpu_cuda_cuEventElapsedTime_v2(struct vgpu_worker *worker,

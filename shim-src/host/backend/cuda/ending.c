@@ -22,8 +22,9 @@ static void *serve(void *argument) {
     while (endings->first == NULL) pthread_cond_wait(&endings->changed, &endings->mutex);
     struct vgpu_cuda_ending *ending = endings->first;
     pthread_mutex_unlock(&endings->mutex);
-    int32_t result = VGPU_DRIVER(&cuda_of(worker)->api, cuCtxSetCurrent, ending->context);
-    if (result == CUDA_SUCCESS) result = carry_out(ending);
+    /* If this fails, the object's own call does, too, and what belongs to this process is still freed. */
+    (void)VGPU_DRIVER(&cuda_of(worker)->api, cuCtxSetCurrent, ending->context);
+    int32_t result = carry_out(ending);
     pthread_mutex_lock(&endings->mutex);
     endings->first = ending->next;
     if (endings->first == NULL) endings->last = NULL;
@@ -35,7 +36,7 @@ static void *serve(void *argument) {
   return NULL;
 }
 
-static bool begin(struct vgpu_worker *worker) {
+bool vgpu_cuda_begin_endings(struct vgpu_worker *worker) {
   struct vgpu_cuda_endings *endings = &cuda_of(worker)->endings;
   if (endings->begun) return true;
   pthread_mutex_init(&endings->mutex, NULL);
@@ -56,7 +57,7 @@ int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending 
   struct vgpu_cuda_endings *endings = &cuda_of(worker)->endings;
   struct vgpu_cuda_ending *queued = NULL;
   uint32_t lane = worker->request->frame.lane;
-  if (lane != 0 && begin(worker)) queued = malloc(sizeof *queued);
+  if (lane != 0 && vgpu_cuda_begin_endings(worker)) queued = malloc(sizeof *queued);
   if (queued == NULL) {
     vgpu_cuda_finish_endings(worker);
     struct vgpu_cuda_ending now = *ending;
@@ -65,7 +66,7 @@ int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending 
   }
   *queued = *ending;
   queued->worker = worker;
-  queued->lane = lane;
+  if (ending->lane == 0) queued->lane = lane;
   queued->next = NULL;
   pthread_mutex_lock(&endings->mutex);
   /* As many as a session has objects: with a lower limit this thread would wait for work that it releases. */

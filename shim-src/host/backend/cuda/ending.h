@@ -22,10 +22,10 @@ struct vgpu_cuda_ending {
   uint64_t size;
   uint32_t device;  /* device of the memory */
   uint64_t counted; /* bytes that count as the session's until it is freed */
+  uint32_t lane;    /* the guest's thread; 0: the one that calls now */
   /* Filled by vgpu_cuda_end. */
   struct vgpu_worker *worker;
   struct vgpu_cuda_ending *next;
-  uint32_t lane; /* the guest's thread */
 };
 
 struct vgpu_cuda_endings {
@@ -43,6 +43,12 @@ struct vgpu_cuda_endings {
  * which of its threads calls. The caller has made the context current.
  */
 int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending *ending);
+
+/*
+ * Starts the thread, if it is not there. False: it cannot be started. A call that gets a thread of its own
+ * needs this thread first: its ending waits for that thread.
+ */
+bool vgpu_cuda_begin_endings(struct vgpu_worker *worker);
 
 /* Waits in this thread until all objects are freed. */
 void vgpu_cuda_finish_endings(struct vgpu_worker *worker);

@@ -3,7 +3,8 @@
  * both, so the memory needs the guest's address in this process, too: with unified addressing the device
  * reaches registered memory at the address at which it was registered (CUDA driver API, "Unified
  * Addressing"). The driver maps gigabytes wherever the kernel puts them, so the part of the address space in
- * which programs have their memory is kept free.
+ * which programs have their memory is kept free. Guests that share no memory need that, too: if the device
+ * allocated at an address of the program's own memory, the library could not tell them apart.
  */
 #include "host/backend/cuda/lent.h"
 
@@ -16,6 +17,16 @@
 #define PAGE 4096u
 #define PORTABLE_AND_MAPPED 3u /* CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_DEVICEMAP */
 #define READ_ONLY 8u           /* CU_MEMHOSTREGISTER_READ_ONLY */
+
+#define MOST_PARTS 128u
+
+/* Parts of this process's address space that nothing else is mapped to, in ascending order. */
+static struct {
+  struct {
+    uintptr_t start, end;
+  } parts[MOST_PARTS];
+  size_t count;
+} kept;
 
 #ifdef __x86_64__
 /*
@@ -32,37 +43,37 @@
 #define SMALLEST ((uintptr_t)64 << 10)
 
 /* If something is mapped there already, the rest is kept piece by piece. */
-static void keep(struct vgpu_cuda_kept *kept, uintptr_t start, uintptr_t end) {
+static void keep(uintptr_t start, uintptr_t end) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  if (start >= end || kept->count == VGPU_CUDA_KEPT) return;
+  if (start >= end || kept.count == MOST_PARTS) return;
   if (mmap((void *)start, end - start, PROT_NONE, flags, -1, 0) != MAP_FAILED) {
-    if (kept->count > 0 && kept->parts[kept->count - 1].end == start) kept->parts[kept->count - 1].end = end;
+    if (kept.count > 0 && kept.parts[kept.count - 1].end == start) kept.parts[kept.count - 1].end = end;
     else {
-      kept->parts[kept->count].start = start;
-      kept->parts[kept->count++].end = end;
+      kept.parts[kept.count].start = start;
+      kept.parts[kept.count++].end = end;
     }
     return;
   }
   if (errno != EEXIST) return;
   const uintptr_t middle = start + (end - start) / 2 / SMALLEST * SMALLEST;
   if (middle == start) return;
-  keep(kept, start, middle);
-  keep(kept, middle, end);
+  keep(start, middle);
+  keep(middle, end);
 }
 
-void vgpu_cuda_keep_space(struct vgpu_cuda_kept *kept) {
+void vgpu_cuda_keep_addresses(void) {
   const uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
-  if (kept->count == 0) keep(kept, SPACE_START, (stack - STACK_ROOM) / SMALLEST * SMALLEST);
+  keep(SPACE_START, (stack - STACK_ROOM) / SMALLEST * SMALLEST);
 }
 #else
-void vgpu_cuda_keep_space(struct vgpu_cuda_kept *kept) {
-  (void)kept; /* memory is mapped at its guest's address where that is free */
+void vgpu_cuda_keep_addresses(void) {
+  /* Memory is mapped at its guest's address where that is free. */
 }
 #endif
 
-static bool is_kept(const struct vgpu_cuda_kept *kept, uintptr_t start, uintptr_t end) {
-  for (size_t i = 0; i < kept->count; i++)
-    if (start >= kept->parts[i].start && end <= kept->parts[i].end) return true;
+static bool is_kept(uintptr_t start, uintptr_t end) {
+  for (size_t i = 0; i < kept.count; i++)
+    if (start >= kept.parts[i].start && end <= kept.parts[i].end) return true;
   return false;
 }
 
@@ -78,21 +89,21 @@ static bool is_taken(const struct vgpu_shared_regions *regions, uintptr_t start,
 /* Moves the region's mapping to the guest's address. NULL, or why that is not possible. */
 static const char *move(struct vgpu_worker *worker, struct vgpu_shared_region *region, uintptr_t to) {
   const uintptr_t end = to + region->bytes;
-  const bool kept = is_kept(&cuda_of(worker)->kept, to, end);
-  if (kept && is_taken(&worker->shared_regions, to, end))
+  const bool in_kept_space = is_kept(to, end);
+  if (in_kept_space && is_taken(&worker->shared_regions, to, end))
     return "other shared memory of the session is there";
-  if (!kept) {
+  if (!in_kept_space) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     const void *there = mmap((void *)to, region->bytes, PROT_NONE, flags, -1, 0);
     if (there == MAP_FAILED) return "the worker has memory of its own at this address";
   }
   const int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
   if (mremap(region->memory, region->bytes, region->bytes, flags, (void *)to) == MAP_FAILED) {
-    if (!kept) munmap((void *)to, region->bytes);
+    if (!in_kept_space) munmap((void *)to, region->bytes);
     return "the kernel does not move the mapping";
   }
   region->memory = (unsigned char *)to;
-  region->in_kept_space = kept;
+  region->in_kept_space = in_kept_space;
   return NULL;
 }
 

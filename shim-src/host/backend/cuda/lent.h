@@ -9,18 +9,11 @@
 struct vgpu_worker;
 struct vgpu_shared_region;
 
-#define VGPU_CUDA_KEPT 128u
-
-/* Parts of this process's address space that nothing else is mapped to, in ascending order. */
-struct vgpu_cuda_kept {
-  struct {
-    uintptr_t start, end;
-  } parts[VGPU_CUDA_KEPT];
-  size_t count;
-};
-
-/* Keeps the addresses free that programs usually have memory at. Called before the driver maps its own. */
-void vgpu_cuda_keep_space(struct vgpu_cuda_kept *kept);
+/*
+ * Keeps the addresses free that programs usually have memory at. Called before this process maps memory of
+ * its session and before the driver maps its own.
+ */
+void vgpu_cuda_keep_addresses(void);
 
 /* Ends the device's use of a region. Its registration ends with its context, or at the guest's request. */
 void vgpu_cuda_end_lent(struct vgpu_worker *worker, struct vgpu_shared_region *region);

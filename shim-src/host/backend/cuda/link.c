@@ -4,7 +4,7 @@
 
 #include "cuda_results.h"
 #include "host/backend/common/link_inputs.h"
-#include "host/backend/common/results.h"
+#include "host/backend/common/made_images.h"
 #include "host/backend/cuda/load.h"
 #include "host/backend/cuda/session.h"
 #include "image/elf_text.h"
@@ -58,7 +58,7 @@ int32_t vgpu_cuda_link_images(struct vgpu_worker *worker, const struct vgpu_send
   if (result != CUDA_SUCCESS) return result;
   if (load != NULL && reply->result == CUDA_SUCCESS) {
     reply->bytes = load->linked;
-    reply->result = vgpu_results_keep(worker, load->object, load->linked, &reply->number);
+    reply->result = vgpu_made_images_keep(worker, load->object, load->linked, &reply->number);
     load->object = NULL;
   }
   vgpu_cuda_load_end(worker, load, &reply->info_bytes, &reply->error_bytes, bulk);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "host/backend/common/link_inputs.h"
-#include "host/backend/common/parts.h"
-#include "host/backend/common/walk.h"
+#include "host/backend/common/rdc_link.h"
+#include "host/backend/common/image_check.h"
 #include "host/backend/cuda/session.h"
 #include "host/log.h"
 #include "image/elf_text.h"
@@ -19,7 +19,7 @@
 static char *text_of(const unsigned char *image, uint64_t size) {
   uint64_t length;
   const char *text = vgpu_elf_text(image, size, &length);
-  return text != NULL ? strdup(text) : vgpu_parts_text(image, size, VGPU_IMAGE_MAX);
+  return text != NULL ? strdup(text) : vgpu_rdc_text(image, size, VGPU_IMAGE_MAX);
 }
 
 /* Returns the image with a zero after it, because text ends there. NULL: the guest must send it. */
@@ -46,7 +46,7 @@ static int32_t walk(struct vgpu_worker *worker, enum vgpu_load_kind kind, const 
   int32_t result = kind == VGPU_LOAD_LINK
                        ? vgpu_link_inputs_walk((const unsigned char *)image, size, vgpu_code_limit(worker),
                                                why, sizeof why)
-                       : vgpu_image_walk(image, size, vgpu_code_limit(worker), why, sizeof why);
+                       : vgpu_image_check(image, size, vgpu_code_limit(worker), why, sizeof why);
   if (result != CUDA_SUCCESS) vgpu_host_log("refused", worker->session, "an image: %s", why);
   return result;
 }
@@ -76,8 +76,10 @@ static bool is_done(const struct vgpu_cuda_load *load) {
 }
 
 /* Compiles in a separate thread, unless the call has no lane: a repeated call would not be recognized. */
-static void begin(struct vgpu_cuda_load *load, uint32_t lane) {
-  load->threaded = lane != 0 && pthread_create(&load->thread, NULL, compile_beside, load) == 0;
+static void begin(struct vgpu_worker *worker, struct vgpu_cuda_load *load) {
+  load->lane = worker->request->frame.lane;
+  load->threaded = load->lane != 0 && vgpu_cuda_begin_endings(worker) &&
+                   pthread_create(&load->thread, NULL, compile_beside, load) == 0;
   if (!load->threaded) load->result = compile(load);
 }
 
@@ -138,7 +140,8 @@ static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
   *link = load->next;
   vgpu_code_give(worker, load->bytes);
   (void)vgpu_cuda_end(worker,
-                      &(struct vgpu_cuda_ending){.end = end_load, .context = load->driver, .object = load});
+                      &(struct vgpu_cuda_ending){
+                          .end = end_load, .context = load->driver, .object = load, .lane = load->lane});
 }
 
 /* Frees loads that are done and abandoned. */
@@ -205,7 +208,7 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uin
     *load = make(worker, kind, context, hash, bytes, bulk, missing, outcome);
     if (*load == NULL) return CUDA_SUCCESS;
     worker->note = (*load)->note = vgpu_cuda_note(cuda_of(worker));
-    begin(*load, lane);
+    begin(worker, *load);
     (*load)->next = cuda_of(worker)->loads;
     cuda_of(worker)->loads = *load;
     link = &cuda_of(worker)->loads;

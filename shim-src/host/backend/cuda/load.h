@@ -18,6 +18,7 @@ enum vgpu_load_kind { VGPU_LOAD_MODULE, VGPU_LOAD_LIBRARY, VGPU_LOAD_LINK };
 struct vgpu_cuda_load {
   enum vgpu_load_kind kind;
   uint64_t note; /* of the call; 0: its thread has abandoned it */
+  uint32_t lane; /* the guest's thread */
   struct vgpu_cuda_load *next;
   const struct vgpu_driver_api *api;
   uint64_t context; /* number of the context of a module or link; 0: a library, which needs none */

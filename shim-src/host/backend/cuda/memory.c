@@ -1,8 +1,7 @@
 /* Memory on the host's GPU. Addresses are the driver's own; each is checked to belong to this session. */
 #include "host/backend/cuda/peer.h"
+#include "host/backend/cuda/pool.h"
 #include "host/backend/cuda/session.h"
-
-#define ALWAYS_TAKEN (64u << 10)
 
 static int32_t allocate(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
   return VGPU_DRIVER(api, cuMemAlloc_v2, &call->address, call->bytes);
@@ -79,6 +78,7 @@ int32_t vgpu_cuda_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_sen
     /* closed below */
   } else if (vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_POOLED, &freed)) {
     freed.context = send->context; /* it belongs to none, but the driver needs a current one */
+    vgpu_cuda_pool_freed(worker, &freed);
   } else if (!vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -103,6 +103,7 @@ int32_t vgpu_cuda_cuMemGetInfo_v2(struct vgpu_worker *worker, const struct vgpu_
   if (result != CUDA_SUCCESS) return result;
   size_t unused = 0, total = 0;
   result = VGPU_DRIVER(&cuda->api, cuMemGetInfo_v2, &unused, &total);
+  vgpu_cuda_settle_pools(worker);
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_handle *context = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
@@ -122,15 +123,16 @@ static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64
   if (!vgpu_ranges_hold(&cuda->ranges, destination, bulk->in_size)) return CUDA_ERROR_INVALID_VALUE;
   /*
    * A frame is pageable memory, which the driver has read when it returns, also in an asynchronous copy.
-   * Shared memory that the guest calls pinned must stay until its stream has done this copy.
+   * Shared memory that the guest calls pinned must stay until its stream has done this copy. The guest waits
+   * for a copy that is not asynchronous, if it has ever closed a gate.
    */
-  if (async && bulk->shared_region != 0) vgpu_cuda_pin(worker, context, bulk->shared_region);
-  bool pinned = async && bulk->shared_region != 0;
+  bool pinned = bulk->shared_region != 0 && (async || vgpu_cuda_is_held(cuda));
+  if (pinned) vgpu_cuda_pin(worker, context, bulk->shared_region);
   /* The driver accepts short asynchronous copies without waiting. */
-  const void *from = pinned || (async && bulk->in_size <= ALWAYS_TAKEN)
+  const void *from = pinned || (async && bulk->in_size <= VGPU_COPY_TAKEN)
                          ? bulk->in
                          : vgpu_cuda_stage(worker, context, stream, bulk->in, bulk->in_size);
-  if (!async && from == bulk->in)
+  if (!async && !pinned && from == bulk->in)
     return VGPU_DRIVER(&cuda->api, cuMemcpyHtoD_v2, destination, bulk->in, bulk->in_size);
   result = VGPU_DRIVER(&cuda->api, cuMemcpyHtoDAsync_v2, destination, from, bulk->in_size, stream);
   return from == bulk->in ? result : vgpu_cuda_staged(worker, stream, from, result);

@@ -9,12 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct vgpu_cuda_pool;
+
 struct vgpu_range {
   uint64_t address;
   uint64_t size;
-  uint64_t context; /* its context; 0: none */
-  uint64_t owner;   /* its module or library; 0: none */
-  uint64_t counted; /* bytes that it counts as */
+  uint64_t context;            /* its context; 0: none */
+  uint64_t owner;              /* its module or library; 0: none */
+  struct vgpu_cuda_pool *pool; /* NULL: none */
+  uint64_t counted;            /* bytes that it counts as */
   uint32_t device;
   uint32_t kind; /* its kind, from the part that added it */
 };

@@ -6,6 +6,7 @@
 #include "api/structures.h"
 #include "host/backend/common/reads.h"
 #include "host/backend/cuda/session.h"
+#include "host/backend/cuda/slice.h"
 
 #define MOST_BYTES (64u << 20)
 #define SMALLEST 4096u
@@ -13,7 +14,8 @@
 
 struct vgpu_cuda_read {
   struct vgpu_cuda_read *next;
-  uint64_t ticket; /* the guest's, or the note of the call that waits */
+  uint64_t ticket;   /* the guest's, or the note of the call that waits */
+  uint64_t reserved; /* of a room: the sequence of the call that reserved it */
   uint64_t context;
   uint64_t size;
   uint64_t capacity;
@@ -21,21 +23,40 @@ struct vgpu_cuda_read {
   struct vgpu_event *event; /* recorded after the copy */
 };
 
-static struct vgpu_cuda_read *take_spare(struct vgpu_cuda_reads *reads, uint64_t context, uint64_t bytes) {
-  for (struct vgpu_cuda_read **link = &reads->spare; *link != NULL; link = &(*link)->next) {
+/* Takes one out of a list. With a ticket only one that has it. */
+static struct vgpu_cuda_read *take(struct vgpu_cuda_read **link, uint64_t context, uint64_t bytes,
+                                   uint64_t ticket) {
+  for (; *link != NULL; link = &(*link)->next) {
     struct vgpu_cuda_read *read = *link;
-    if (read->context != context || read->capacity < bytes) continue;
+    if (read->context != context || read->capacity < bytes || (ticket != 0 && read->ticket != ticket))
+      continue;
     *link = read->next;
     return read;
   }
   return NULL;
 }
 
+static void put(struct vgpu_cuda_read **list, struct vgpu_cuda_read *read) {
+  read->next = *list;
+  *list = read;
+}
+
+/* Uploads arrive in the order in which their rooms were requested. */
+static void put_last(struct vgpu_cuda_read **list, struct vgpu_cuda_read *read) {
+  while (*list != NULL) list = &(*list)->next;
+  read->next = NULL;
+  *list = read;
+}
+
+static struct vgpu_cuda_read *take_spare(struct vgpu_cuda_reads *reads, uint64_t context, uint64_t bytes) {
+  return take(&reads->spare, context, bytes, 0);
+}
+
 static int32_t free_host_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
   return VGPU_DRIVER(api, cuMemFreeHost, ending->object);
 }
 
-/* Frees a read. Its context is current. */
+/* Frees a read. A context is current. */
 static void dispose(struct vgpu_worker *worker, struct vgpu_cuda_read *read) {
   if (read->event != NULL) VGPU_DRIVER(&cuda_of(worker)->api, cuEventDestroy_v2, read->event);
   if (read->memory != NULL)
@@ -46,13 +67,19 @@ static void dispose(struct vgpu_worker *worker, struct vgpu_cuda_read *read) {
   free(read);
 }
 
+/* Frees a read that is in no list. The driver frees its memory when the device no longer uses it. */
+static void discard(struct vgpu_worker *worker, struct vgpu_cuda_read *read) {
+  cuda_of(worker)->reads.bytes -= read->capacity;
+  dispose(worker, read);
+}
+
+/* Drops the reads of a context; 0: of all. */
 static void drop_list(struct vgpu_worker *worker, struct vgpu_cuda_read **link, uint64_t context) {
   while (*link != NULL) {
     struct vgpu_cuda_read *read = *link;
-    if (read->context == context) {
+    if (context == 0 || read->context == context) {
       *link = read->next;
-      cuda_of(worker)->reads.bytes -= read->capacity;
-      dispose(worker, read);
+      discard(worker, read);
     } else {
       link = &read->next;
     }
@@ -63,9 +90,9 @@ static int32_t make_read(struct vgpu_worker *worker, struct vgpu_cuda *cuda, uin
                          struct vgpu_cuda_read **made) {
   uint64_t capacity = SMALLEST;
   while (capacity < bytes) capacity *= 2;
-  /* Spare buffers of other sizes are freed to make room. */
+  /* Spare buffers of other sizes and contexts are freed to make room. */
   uint64_t most = worker->limits->outstanding < MOST_BYTES ? worker->limits->outstanding : MOST_BYTES;
-  if (capacity > most - cuda->reads.bytes) drop_list(worker, &cuda->reads.spare, context);
+  if (capacity > most - cuda->reads.bytes) drop_list(worker, &cuda->reads.spare, 0);
   if (capacity > most - cuda->reads.bytes) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_read *read = calloc(1, sizeof *read);
   if (read == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -96,11 +123,14 @@ int32_t vgpu_cuda_read_later(struct vgpu_worker *worker, const struct vgpu_send_
   if (result != CUDA_SUCCESS) return result;
   result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoHAsync_v2, read->memory, send->source, send->bytes, stream);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, read->event, stream);
+  if (result != CUDA_SUCCESS) {
+    discard(worker, read);
+    return result;
+  }
   read->ticket = send->ticket;
   read->size = send->bytes;
-  struct vgpu_cuda_read **list = result == CUDA_SUCCESS ? &cuda->reads.first : &cuda->reads.spare;
-  read->next = *list;
-  *list = read;
+  read->next = cuda->reads.first;
+  cuda->reads.first = read;
   return result;
 }
 
@@ -148,9 +178,65 @@ static void collect_writes(struct vgpu_cuda *cuda) {
       continue;
     }
     *link = write->next;
-    write->next = reads->spare;
-    reads->spare = write;
+    put(&reads->spare, write);
   }
+}
+
+/* Takes memory for a copy, or makes it. NULL: there is no room. */
+static struct vgpu_cuda_read *find_room(struct vgpu_worker *worker, uint64_t context, uint64_t bytes) {
+  struct vgpu_cuda *cuda = cuda_of(worker);
+  collect_writes(cuda);
+  struct vgpu_cuda_read *read = take_spare(&cuda->reads, context, bytes);
+  if (read == NULL) (void)make_read(worker, cuda, context, bytes, &read);
+  return read;
+}
+
+/* Copies in progress, and uploads that will arrive, make room when they end. */
+static bool will_have_room(const struct vgpu_cuda_reads *reads) {
+  return reads->writes != NULL || reads->waiting != NULL || reads->room != NULL;
+}
+
+static struct vgpu_cuda_read *take_room(struct vgpu_worker *worker, uint64_t context, uint64_t bytes) {
+  const uint32_t lane = vgpu_cuda_slice_lane(worker);
+  return lane == 0 ? NULL : take(&cuda_of(worker)->reads.room, context, bytes, lane);
+}
+
+void vgpu_cuda_give_room(struct vgpu_worker *worker) {
+  struct vgpu_cuda_reads *reads = &cuda_of(worker)->reads;
+  if (reads->room == NULL || vgpu_cuda_slice_keeps(vgpu_cuda_slice_lane(worker))) return;
+  const uint32_t lane = vgpu_cuda_slice_lane(worker);
+  const uint64_t sequence = vgpu_cuda_slice_sequence(worker);
+  for (struct vgpu_cuda_read **link = &reads->room; *link != NULL;) {
+    struct vgpu_cuda_read *read = *link;
+    if (read->ticket != lane || read->reserved >= sequence) {
+      link = &read->next;
+      continue;
+    }
+    *link = read->next;
+    put(&reads->spare, read);
+  }
+}
+
+static int query_room(struct vgpu_worker *worker, void *what) {
+  const struct vgpu_send_upload_room *send = what;
+  struct vgpu_cuda_reads *reads = &cuda_of(worker)->reads;
+  vgpu_cuda_give_room(worker); /* its upload never arrived */
+  struct vgpu_cuda_read *read = find_room(worker, send->context, send->bytes);
+  if (read == NULL) return will_have_room(reads) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  read->ticket = worker->request->frame.lane;
+  read->reserved = worker->request->frame.sequence;
+  put_last(&reads->room, read);
+  return CUDA_SUCCESS;
+}
+
+int32_t vgpu_cuda_upload_room(struct vgpu_worker *worker, const struct vgpu_send_upload_room *send) {
+  struct vgpu_cuda *cuda;
+  struct vgpu_send_upload_room wanted = *send;
+  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  if (send->bytes > VGPU_BULK_MAX) return CUDA_ERROR_INVALID_VALUE;
+  /* Also while no gate is closed: one may close before the upload arrives. */
+  return worker->request->frame.lane == 0 ? CUDA_SUCCESS : vgpu_cuda_wait(worker, query_room, &wanted);
 }
 
 static int32_t copy(const struct vgpu_driver_api *api, const struct vgpu_box *box, void *to,
@@ -163,10 +249,6 @@ static int32_t copy(const struct vgpu_driver_api *api, const struct vgpu_box *bo
   return VGPU_DRIVER(api, cuMemcpy3DAsync_v2, &whole, stream);
 }
 
-static int query_copy(struct vgpu_worker *worker, void *read) {
-  return VGPU_DRIVER(&cuda_of(worker)->api, cuEventQuery, ((const struct vgpu_cuda_read *)read)->event);
-}
-
 /*
  * For a stream whose work, or that of another stream before it in the hardware, may wait for a later call of
  * the guest. NULL: there is no room, or *result has the error.
@@ -175,18 +257,15 @@ static struct vgpu_cuda_read *begin_copy(struct vgpu_worker *worker, uint64_t co
                                          struct vgpu_stream *stream, const struct vgpu_box *box,
                                          uint64_t bytes, int32_t *result) {
   struct vgpu_cuda *cuda = cuda_of(worker);
-  collect_writes(cuda);
-  struct vgpu_cuda_read *read = take_spare(&cuda->reads, context, bytes);
-  if (read == NULL && make_read(worker, cuda, context, bytes, &read) != CUDA_SUCCESS) {
-    /* The copies in progress make room when they end. */
-    if (cuda->reads.writes != NULL || cuda->reads.waiting != NULL) *result = VGPU_WAITS;
+  struct vgpu_cuda_read *read = find_room(worker, context, bytes);
+  if (read == NULL) {
+    if (will_have_room(&cuda->reads)) *result = VGPU_WAITS;
     return NULL;
   }
   *result = copy(&cuda->api, box, read->memory, stream);
   if (*result == CUDA_SUCCESS) *result = VGPU_DRIVER(&cuda->api, cuEventRecord, read->event, stream);
   if (*result != CUDA_SUCCESS) {
-    cuda->reads.bytes -= read->capacity;
-    dispose(worker, read);
+    discard(worker, read);
     return NULL;
   }
   vgpu_parking_end(worker);
@@ -224,7 +303,7 @@ int32_t vgpu_cuda_copy_out(struct vgpu_worker *worker, uint64_t context, struct 
     if (result == CUDA_SUCCESS) result = copy(&cuda->api, box, bulk->out, reader);
     return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuStreamSynchronize, reader) : result;
   }
-  result = vgpu_cuda_wait(worker, query_copy, read);
+  result = vgpu_cuda_wait(worker, vgpu_cuda_query_event, read->event);
   if (result == CUDA_SUCCESS) memcpy(bulk->out, read->memory, bytes);
   return result;
 }
@@ -235,13 +314,15 @@ const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct
   struct vgpu_cuda_reads *reads = &cuda->reads;
   /* While a graph is recorded, the driver allows no query, and no copy is made. */
   if (cuda->recording != NULL) return bytes;
-  if (vgpu_cuda_query_stream(worker, context, stream) != CUDA_ERROR_NOT_READY) return bytes;
-  collect_writes(cuda);
-  struct vgpu_cuda_read *write = take_spare(reads, context, size);
-  if (write == NULL && make_read(worker, cuda, context, size, &write) != CUDA_SUCCESS) return bytes;
+  struct vgpu_cuda_read *write = take_room(worker, context, size);
+  if (!vgpu_cuda_is_held(cuda) && vgpu_cuda_query_stream(worker, context, stream) != CUDA_ERROR_NOT_READY) {
+    if (write != NULL) put(&reads->spare, write);
+    return bytes;
+  }
+  if (write == NULL) write = find_room(worker, context, size);
+  if (write == NULL) return bytes;
   memcpy(write->memory, bytes, size);
-  write->next = reads->writes;
-  reads->writes = write;
+  put(&reads->writes, write);
   return write->memory;
 }
 
@@ -251,6 +332,10 @@ int32_t vgpu_cuda_staged(struct vgpu_worker *worker, struct vgpu_stream *stream,
   struct vgpu_cuda_read *write = cuda->reads.writes;
   if (write == NULL || write->memory != bytes) return result;
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, write->event, stream);
+  if (result == CUDA_SUCCESS) return result;
+  /* The copy may have begun, and no event says when the device has read the memory. */
+  cuda->reads.writes = write->next;
+  discard(worker, write);
   return result;
 }
 
@@ -260,5 +345,6 @@ void vgpu_cuda_drop_reads(struct vgpu_worker *worker, uint64_t context) {
   drop_list(worker, &cuda->reads.first, context);
   drop_list(worker, &cuda->reads.writes, context);
   drop_list(worker, &cuda->reads.waiting, context);
+  drop_list(worker, &cuda->reads.room, context);
   drop_list(worker, &cuda->reads.spare, context);
 }

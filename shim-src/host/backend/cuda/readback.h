@@ -15,19 +15,26 @@ struct vgpu_cuda_reads {
   struct vgpu_cuda_read *first;
   struct vgpu_cuda_read *writes;  /* copies in progress for which no call waits */
   struct vgpu_cuda_read *waiting; /* copies from the device for which a parked call waits */
+  struct vgpu_cuda_read *room;    /* kept for uploads that will arrive; their ticket is the guest's thread */
   struct vgpu_cuda_read *spare;   /* their memory and events, for later use */
   uint64_t bytes;
 };
 
 /*
  * Returns the place from which the driver is to copy a frame's bytes to a stream, so that the call need not
- * wait for the stream. If the stream is idle, or there is no room, it returns `bytes` itself; the driver has
- * then read them when it returns. The caller calls vgpu_cuda_staged() after the copy.
+ * wait for the device. If the stream is idle and no gate is closed, or there is no room, it returns `bytes`
+ * itself; the driver has then read them when it returns. The caller calls vgpu_cuda_staged() after the copy.
  */
 const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
                             const void *bytes, uint64_t size);
 int32_t vgpu_cuda_staged(struct vgpu_worker *worker, struct vgpu_stream *stream, const void *bytes,
                          int32_t result);
+
+/*
+ * Ends the reservations that the guest's thread made before this call, unless calls of the thread are queued.
+ * Call when any other call is over: the upload is the first, and may have failed before it took its room.
+ */
+void vgpu_cuda_give_room(struct vgpu_worker *worker);
 
 /*
  * Copies from the box's source to bulk->out after the stream's work, and waits for the copy. The destination

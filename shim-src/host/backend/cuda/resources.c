@@ -97,7 +97,7 @@ int32_t vgpu_cuda_end_green(struct vgpu_worker *worker, const struct vgpu_handle
   struct vgpu_cuda *cuda = cuda_of(worker);
   struct vgpu_cuda_ending ending = {.end = destroy, .object = green->object, .device = green->device};
   const uint64_t number = green->number;
-  for (const struct vgpu_cuda_own_stream *own = cuda->turns.streams; own != NULL; own = own->next)
+  for (const struct vgpu_cuda_own_stream *own = cuda->waiting_calls.streams; own != NULL; own = own->next)
     if (own->context == number) VGPU_DRIVER(&cuda->api, cuStreamDestroy_v2, own->stream);
   ending.counted = vgpu_cuda_forget_context(worker, number, ending.device);
   cuda->greens--;

@@ -20,6 +20,7 @@
 #include "host/backend/cuda/device_files.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
+#include "host/backend/cuda/lent.h"
 #include "host/backend/cuda/nvml.h"
 #include "host/backend/cuda/preflight.h"
 #include "host/session/confine.h"
@@ -155,6 +156,7 @@ static void try_driver(const struct vgpu_options *options, const struct vgpu_inv
 _Noreturn static void be_confined(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
                                   const struct vgpu_filter_program *program, bool second) {
   struct sigaction action = {.sa_sigaction = on_denied, .sa_flags = SA_SIGINFO | SA_NODEFER};
+  vgpu_cuda_keep_addresses(); /* as a worker does, so that the driver's addresses are those of a worker's */
   if (!vgpu_cuda_limit_files(inventory, NULL) || !vgpu_confine(program, true, NULL)) {
     snprintf(findings->why, sizeof findings->why, "a process cannot be confined: %s", strerror(errno));
     _exit(1);

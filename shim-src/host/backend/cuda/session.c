@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "host/backend/cuda/load.h"
+#include "host/backend/cuda/managed.h"
 #include "host/backend/cuda/slice.h"
 #include "host/backend/cuda/texture/texture.h"
 #include "host/log.h"
@@ -53,7 +54,6 @@ int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
     free(made);
     return CUDA_ERROR_NO_DEVICE;
   }
-  if (worker->shared_regions_agreed) vgpu_cuda_keep_space(&made->kept);
   int result = made->api.cuInit(0);
   if (result != CUDA_SUCCESS) {
     vgpu_host_log("error", worker->session, "cuInit of the host's driver failed with %d", result);
@@ -124,8 +124,9 @@ int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uin
 
 uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, uint32_t device) {
   vgpu_cuda_slice_end();
+  vgpu_cuda_managed_drop(worker, context);
   vgpu_cuda_drop_reads(worker, context);
-  vgpu_cuda_drop_turns(worker, context);
+  vgpu_cuda_drop_waiting_calls(worker, context);
   vgpu_cuda_drop_loads(worker, context);
   vgpu_cuda_drop_side_calls(worker, vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT));
   vgpu_cuda_drop_gates(worker, context);

@@ -12,7 +12,7 @@
 #include "host/backend/cuda/ranges.h"
 #include "host/backend/cuda/readback.h"
 #include "host/backend/cuda/side_call.h"
-#include "host/backend/cuda/turn.h"
+#include "host/backend/cuda/waiting_call.h"
 #include "host/backend/common/code.h"
 #include "host/session/exchange.h"
 #include "host/session/worker.h"
@@ -35,7 +35,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_branches *branches; /* of the graph being captured; NULL: it is a chain */
   struct vgpu_cuda_texture *textures;
   uint32_t texture_count;
-  struct vgpu_cuda_turns turns;
+  struct vgpu_cuda_waiting_calls waiting_calls;
   uint64_t notes;                 /* that calls which wait have got so far */
   struct vgpu_cuda_shell *shells; /* graphs of the driver with conditions */
   uint32_t condition_count;       /* count in all of these */
@@ -46,7 +46,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_gates *gates;
   uint32_t waits_itself;             /* count of contexts whose handle says that it `waits` */
   struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
-  struct vgpu_cuda_kept kept;
+  struct vgpu_cuda_pool *pools;
   struct vgpu_cuda_shared *shared;
   int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
 };
@@ -90,9 +90,9 @@ void vgpu_cuda_unshare_context(struct vgpu_worker *worker, uint64_t context);
  * Notes that a stream now waits for `value` at this address: for a gate, or for a value of the program's own.
  */
 void vgpu_cuda_gate_closes(struct vgpu_worker *worker, uint64_t context, uint64_t address, uint32_t value);
-/* True while work of the device may wait for a later call of the guest. */
 /* The context is idle, or ends: no stream of it waits for a value that a later call writes. */
 void vgpu_cuda_no_wait(struct vgpu_worker *worker, uint64_t context);
+/* True while work of the device may wait for a later call of the guest. */
 bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda);
 
 /* Frees the words of a context's gates, before the driver destroys it. */

@@ -41,7 +41,8 @@ static void drop(struct vgpu_worker *worker, struct vgpu_cuda_side_call **link) 
                                                          .context = call->context,
                                                          .object = call,
                                                          .device = call->device,
-                                                         .counted = call->counted});
+                                                         .counted = call->counted,
+                                                         .lane = call->lane});
 }
 
 static void drop_abandoned(struct vgpu_worker *worker) {
@@ -68,10 +69,11 @@ static int query_done(struct vgpu_worker *worker, void *what) {
 static struct vgpu_cuda_side_call *begin(struct vgpu_worker *worker,
                                          const struct vgpu_cuda_side_call *wanted) {
   struct vgpu_cuda *cuda = cuda_of(worker);
-  struct vgpu_cuda_side_call *call = malloc(sizeof *call);
+  struct vgpu_cuda_side_call *call = vgpu_cuda_begin_endings(worker) ? malloc(sizeof *call) : NULL;
   if (call == NULL) return NULL;
   *call = *wanted;
   call->api = &cuda->api;
+  call->lane = worker->request->frame.lane;
   call->note = vgpu_cuda_note(cuda);
   if (pthread_create(&call->thread, NULL, make, call) != 0) {
     free(call);
@@ -103,7 +105,8 @@ int32_t vgpu_cuda_side_call(struct vgpu_worker *worker, struct vgpu_cuda_side_ca
   struct vgpu_cuda_side_call *begun = find(worker);
   int32_t result = CUDA_SUCCESS;
   drop_abandoned(worker);
-  if (begun == NULL && worker->request->frame.lane != 0 && vgpu_cuda_is_held(cuda_of(worker))) {
+  if (begun == NULL && worker->request->frame.lane != 0 &&
+      (call->always || vgpu_cuda_is_held(cuda_of(worker)))) {
     result = vgpu_cuda_wait(worker, query_room, NULL);
     if (result == CUDA_SUCCESS) begun = begin(worker, call);
     if (begun != NULL) call->name = NULL;

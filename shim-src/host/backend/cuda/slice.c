@@ -23,7 +23,9 @@
 struct kept {
   struct kept *next;
   const struct vgpu_dispatch_row *row;
+  uint32_t lane;
   uint32_t bulk_size;
+  uint64_t sequence;
   uint64_t data[]; /* body, then bulk */
 };
 
@@ -48,6 +50,7 @@ static struct {
   uint32_t depth; /* calls within calls */
   bool taking;    /* requests, while a launch waits */
   struct kept *first, *last;
+  const struct kept *runs; /* the queued call that is carried out; NULL: none */
   size_t kept, bytes;
 } slice = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -153,6 +156,7 @@ static enum kind kind_of(const struct vgpu_dispatch_row *row) {
     case VGPU_OP_cuModuleLoadDataEx:
     case VGPU_OP_function_load:
     case VGPU_OP_read_fetch:
+    case VGPU_OP_upload_room:
       return NOW;
     case VGPU_OP_cuEventQuery:
     case VGPU_OP_cuStreamQuery:
@@ -162,6 +166,7 @@ static enum kind kind_of(const struct vgpu_dispatch_row *row) {
     case VGPU_OP_cuMemcpyDtoHAsync_v2:
     case VGPU_OP_cuMemcpyDtoH_v2:
     case VGPU_OP_cuStreamSynchronize:
+    case VGPU_OP_gate_reached:
     case VGPU_OP_read_rows:
       return WAITS;
     default:
@@ -187,11 +192,26 @@ static bool accepts(struct vgpu_worker *worker, const struct vgpu_request *reque
   return false;
 }
 
-static int32_t keep(const struct vgpu_dispatch_row *row, const void *body, const struct vgpu_bulk *bulk) {
+uint32_t vgpu_cuda_slice_lane(const struct vgpu_worker *worker) {
+  return slice.runs != NULL ? slice.runs->lane : worker->request->frame.lane;
+}
+
+uint64_t vgpu_cuda_slice_sequence(const struct vgpu_worker *worker) {
+  return slice.runs != NULL ? slice.runs->sequence : worker->request->frame.sequence;
+}
+
+bool vgpu_cuda_slice_keeps(uint32_t lane) {
+  const struct kept *kept = slice.first;
+  while (kept != NULL && kept->lane != lane) kept = kept->next;
+  return kept != NULL;
+}
+
+static int32_t keep(const struct vgpu_frame *frame, const struct vgpu_dispatch_row *row, const void *body,
+                    const struct vgpu_bulk *bulk) {
   const uint32_t bulk_size = row->bulk_in ? bulk->in_size : 0;
   struct kept *kept = malloc(sizeof *kept + row->send_size + bulk_size);
   if (kept == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  *kept = (struct kept){.row = row, .bulk_size = bulk_size};
+  *kept = (struct kept){.row = row, .lane = frame->lane, .bulk_size = bulk_size, .sequence = frame->sequence};
   memcpy(kept->data, body, row->send_size);
   if (bulk_size > 0) memcpy((unsigned char *)kept->data + row->send_size, bulk->in, bulk_size);
   if (slice.last == NULL) slice.first = kept;
@@ -211,7 +231,9 @@ static void carry_out_kept(struct vgpu_worker *worker, vgpu_cuda_carry_out *carr
     slice.bytes -= kept->row->send_size + kept->bulk_size;
     struct vgpu_bulk bulk = {.in = (const unsigned char *)kept->data + kept->row->send_size,
                              .in_size = kept->bulk_size};
+    slice.runs = kept;
     const int32_t status = carry_out(worker, kept->row, kept->data, NULL, &bulk);
+    slice.runs = NULL;
     if (status != CUDA_SUCCESS) vgpu_worker_failed(worker, status);
     if (status != CUDA_SUCCESS && worker->deferred == 0) worker->deferred = status;
     free(kept);
@@ -223,15 +245,18 @@ int32_t vgpu_cuda_slice_run(struct vgpu_worker *worker, vgpu_cuda_carry_out *car
                             struct vgpu_bulk *bulk) {
   if (slice.taking) {
     const enum kind kind = kind_of(row);
-    if (kind == LATER) return keep(row, body, bulk);
+    if (kind == LATER) return keep(&worker->request->frame, row, body, bulk);
     if (kind != NOW) return kind == ASKS ? CUDA_ERROR_NOT_READY : VGPU_WAITS;
   }
   const bool taking = slice.taking;
+  const struct kept *runs = slice.runs; /* a launch that waits */
   slice.taking = false;
+  slice.runs = NULL;
   slice.depth++;
   const int32_t status = carry_out(worker, row, body, reply, bulk);
   slice.depth--;
   slice.taking = taking;
+  slice.runs = runs;
   if (slice.depth > 0 || slice.first == NULL) return status;
   /* The error of this call comes before errors of queued calls. */
   if (row->oneway && status != CUDA_SUCCESS && worker->deferred == 0) worker->deferred = status;

@@ -42,6 +42,15 @@ int32_t vgpu_cuda_slice_run(struct vgpu_worker *worker, vgpu_cuda_carry_out *car
                             const struct vgpu_dispatch_row *row, const void *body, void *reply,
                             struct vgpu_bulk *bulk);
 
+/* Returns the guest's thread that made the call which is carried out, also for a queued call. */
+uint32_t vgpu_cuda_slice_lane(const struct vgpu_worker *worker);
+
+/* Returns the sequence of that call's frame. */
+uint64_t vgpu_cuda_slice_sequence(const struct vgpu_worker *worker);
+
+/* True if calls of the guest's thread are queued. */
+bool vgpu_cuda_slice_keeps(uint32_t lane);
+
 /* Sets the session's share in MPS, before the driver is opened. */
 void vgpu_cuda_slice_of_mps(const struct vgpu_worker *worker);
 

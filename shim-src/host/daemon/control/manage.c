@@ -134,27 +134,39 @@ void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor) {
   free(answer);
 }
 
-/* Returns the answer, zero-terminated, for free(). NULL: the error was reported. */
-static char *ask(const char *path, const char *order) {
+/* Connects to the daemon. -1: the error was reported. */
+static int reach(const char *path) {
   struct sockaddr_un address;
   int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (connection < 0 || !address_of(path, &address) ||
-      connect(connection, (struct sockaddr *)&address, sizeof address) != 0) {
-    fprintf(
-        stderr,
-        "vgpu-hostd: no daemon answers at %s: %s; is a daemon running with --control %s, and are you root?\n",
-        path, strerror(errno), path);
-    if (connection >= 0) close(connection);
-    return NULL;
+  if (connection >= 0 && address_of(path, &address) &&
+      connect(connection, (struct sockaddr *)&address, sizeof address) == 0)
+    return connection;
+  fprintf(
+      stderr,
+      "vgpu-hostd: no daemon answers at %s: %s; is a daemon running with --control %s, and are you root?\n",
+      path, strerror(errno), path);
+  if (connection >= 0) close(connection);
+  return -1;
+}
+
+/* Returns the answer, zero-terminated, for free(). NULL: the error was reported. */
+static char *ask(const char *path, const char *order) {
+  char line[LINE_MAX_BYTES];
+  int size = snprintf(line, sizeof line, "%s\n", order);
+  int connection;
+  /*
+   * A busy machine may let the daemon wait for the order so long that it hangs up: then it has not read it.
+   * MSG_NOSIGNAL: if the daemon closes each time, the missing answer is reported below.
+   */
+  for (int tries = 0;; tries++) {
+    connection = reach(path);
+    if (connection < 0) return NULL;
+    if (send(connection, line, (size_t)size, MSG_NOSIGNAL) == size || tries == 4) break;
+    close(connection);
   }
   bool patient = strcmp(order, "hand-over") == 0;
   struct timeval limit = {.tv_sec = (patient ? HAND_OVER_LIMIT_MS : ANSWER_LIMIT_MS) / 1000};
   setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  char line[LINE_MAX_BYTES];
-  int size = snprintf(line, sizeof line, "%s\n", order);
-  /* MSG_NOSIGNAL: if the daemon closes, the missing answer is reported below. */
-  ssize_t sent = send(connection, line, (size_t)size, MSG_NOSIGNAL);
-  (void)sent;
   char *answer = NULL, bytes[4096];
   size_t length = 0;
   FILE *memory = open_memstream(&answer, &length);

@@ -78,7 +78,7 @@ bool vgpu_order_hand_over(struct vgpu_supervisor *supervisor, int administrator,
     return false;
   }
   step_aside(supervisor);
-  if (!vgpu_hand_over_begin(&supervisor->hand_over, &supervisor->listeners, &supervisor->returns,
+  if (!vgpu_hand_over_begin(&supervisor->hand_over, &supervisor->listeners, &supervisor->reconnects,
                             &supervisor->spawner.signals, why, why_size)) {
     step_back(supervisor);
     return false;
@@ -99,7 +99,7 @@ void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor) {
     case VGPU_HAND_OVER_WAIT:
       return;
     case VGPU_HAND_OVER_FAILED:
-      vgpu_returns_close(&supervisor->returns);
+      vgpu_reconnects_close(&supervisor->reconnects);
       step_back(supervisor);
       vgpu_host_log(
           "error", 0,

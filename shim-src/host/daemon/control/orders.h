@@ -9,7 +9,7 @@
  */
 bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 
-/* Reloads because of a signal, and tells systemd when the reload begins and ends. */
+/* Reloads because of a signal, and notifies systemd when the reload begins and ends. */
 void vgpu_order_reload_and_tell(struct vgpu_supervisor *supervisor);
 
 void vgpu_order_drain(struct vgpu_supervisor *supervisor);

@@ -123,20 +123,20 @@ static uint32_t interpreting_of(const struct report *report) {
   return count;
 }
 
-/* Whether the simulated GPU compiles kernels. */
 static void kernels(const struct report *report) {
   const struct vgpu_code_options *code = &report->supervisor->code;
   const uint32_t interpreting = interpreting_of(report);
+  uint32_t llvm = 0;
   const char *why = code->compile == PTX_COMPILE_NEVER ? "--software-compile is never"
                     : code->checks != 0                ? "--check is given"
-                                                       : ptx_compiler_possible();
+                                                       : ptx_compiler_possible(&llvm);
   if (why != NULL) fprintf(report->out, "kernels: interpreted, because %s\n", why);
-  else if (interpreting == 0) fputs("kernels: compiled with LLVM\n", report->out);
+  else if (interpreting == 0) fprintf(report->out, "kernels: compiled with LLVM %u\n", llvm);
   else
     fprintf(report->out,
-            "kernels: compiled with LLVM, but interpreted in %u of %u sessions, whose compiler could not "
+            "kernels: compiled with LLVM %u, but interpreted in %u of %u sessions, whose compiler could not "
             "start or has ended; the log has the reason: journalctl -u vgpu-hostd\n",
-            interpreting, report->count);
+            llvm, interpreting, report->count);
 }
 
 static void table(const struct report *report, bool sessions_only) {

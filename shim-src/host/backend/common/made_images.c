@@ -1,4 +1,4 @@
-#include "host/backend/common/results.h"
+#include "host/backend/common/made_images.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,8 @@ static uint64_t memory_of(uint64_t size) {
   return size + sizeof(struct vgpu_result);
 }
 
-int32_t vgpu_results_keep(struct vgpu_worker *worker, unsigned char *bytes, uint64_t size, uint64_t *number) {
+int32_t vgpu_made_images_keep(struct vgpu_worker *worker, unsigned char *bytes, uint64_t size,
+                              uint64_t *number) {
   struct vgpu_result *result = malloc(sizeof *result);
   if (result == NULL || !vgpu_code_take(worker, memory_of(size))) {
     free(result);

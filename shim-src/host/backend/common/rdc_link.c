@@ -1,4 +1,4 @@
-#include "host/backend/common/parts.h"
+#include "host/backend/common/rdc_link.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static bool alike(const struct vgpu_entry *entry, const struct vgpu_entry *like)
          ((entry->flags ^ like->flags) & (VGPU_ENTRY_SPECIFIC | VGPU_ENTRY_FAMILY)) == 0;
 }
 
-uint32_t vgpu_parts_count(const void *image, uint64_t size, const struct vgpu_entry *like) {
+uint32_t vgpu_rdc_count(const void *image, uint64_t size, const struct vgpu_entry *like) {
   struct vgpu_entry entry;
   uint64_t offset = 0;
   uint32_t count = 0;
@@ -42,10 +42,10 @@ static int32_t unpack_all(const void *image, uint64_t size, const struct vgpu_en
   return CUDA_SUCCESS;
 }
 
-int32_t vgpu_parts_link(const void *image, uint64_t size, const struct vgpu_entry *like, uint64_t limit,
-                        char **text, uint64_t *length, char *why, size_t why_size) {
+int32_t vgpu_rdc_link(const void *image, uint64_t size, const struct vgpu_entry *like, uint64_t limit,
+                      char **text, uint64_t *length, char *why, size_t why_size) {
   *text = NULL;
-  uint32_t count = vgpu_parts_count(image, size, like), have = 0;
+  uint32_t count = vgpu_rdc_count(image, size, like), have = 0;
   if (count > PARTS_MAX) {
     snprintf(why, why_size, "the fat binary has %u texts to link, %u is the limit", count, PARTS_MAX);
     return CUDA_ERROR_INVALID_IMAGE;
@@ -66,7 +66,7 @@ int32_t vgpu_parts_link(const void *image, uint64_t size, const struct vgpu_entr
   return result;
 }
 
-char *vgpu_parts_text(const void *image, uint64_t size, uint64_t limit) {
+char *vgpu_rdc_text(const void *image, uint64_t size, uint64_t limit) {
   if (vgpu_image_kind(image, size) != VGPU_IMAGE_FATBIN) return NULL;
   struct vgpu_entry entry, first = {0};
   uint64_t offset = 0, length;
@@ -77,6 +77,6 @@ char *vgpu_parts_text(const void *image, uint64_t size, uint64_t limit) {
   }
   if (count < 2) return NULL;
   char why[256], *text;
-  return vgpu_parts_link(image, size, &first, limit, &text, &length, why, sizeof why) == CUDA_SUCCESS ? text
-                                                                                                      : NULL;
+  return vgpu_rdc_link(image, size, &first, limit, &text, &length, why, sizeof why) == CUDA_SUCCESS ? text
+                                                                                                    : NULL;
 }

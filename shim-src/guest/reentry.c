@@ -1,4 +1,4 @@
-#include "guest/inside.h"
+#include "guest/reentry.h"
 
 #include <signal.h>
 
@@ -7,7 +7,7 @@
 _Thread_local volatile uintptr_t vgpu_inside;
 _Thread_local int vgpu_cancellation;
 
-/* A handler that interrupted the former call is below its frame, or on a stack of its own. */
+/* A signal handler that interrupted the earlier call has a lower frame, or runs on a stack of its own. */
 void vgpu_inside_again(uintptr_t frame) {
   static _Thread_local bool told;
   stack_t own;

@@ -1,4 +1,4 @@
-#include "host/daemon/returns.h"
+#include "host/daemon/reconnects.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #define ENVIRONMENT "VGPU_PREDECESSORS"
 
 /* Unversioned daemons take this number for a greeting that is too large, and close the connection. */
-#define FORMAT (0x76677500u + VGPU_RETURNS_VERSION)
+#define FORMAT (0x76677500u + VGPU_RECONNECTS_VERSION)
 struct header {
   uint32_t format;
   uint32_t greeting;
@@ -31,36 +31,36 @@ static bool is_packet_socket(int descriptor) {
   return getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
 }
 
-void vgpu_returns_inherit(struct vgpu_returns *returns) {
-  *returns = (struct vgpu_returns){.successors = -1};
+void vgpu_reconnects_inherit(struct vgpu_reconnects *reconnects) {
+  *reconnects = (struct vgpu_reconnects){.successors = -1};
   const char *text = getenv(ENVIRONMENT);
   int descriptor, length;
   for (; text != NULL && sscanf(text, "%d%n", &descriptor, &length) == 1; text += length) {
-    if (returns->count < VGPU_PREDECESSORS_MAX && descriptor > STDERR_FILENO &&
+    if (reconnects->count < VGPU_PREDECESSORS_MAX && descriptor > STDERR_FILENO &&
         is_packet_socket(descriptor) && fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0) {
-      returns->predecessors[returns->count++] = descriptor;
+      reconnects->predecessors[reconnects->count++] = descriptor;
     }
   }
   unsetenv(ENVIRONMENT);
 }
 
-int vgpu_returns_open(struct vgpu_returns *returns) {
+int vgpu_reconnects_open(struct vgpu_reconnects *reconnects) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-  returns->successors = ends[0];
+  reconnects->successors = ends[0];
   return ends[1];
 }
 
-void vgpu_returns_close(struct vgpu_returns *returns) {
-  if (returns->successors >= 0) close(returns->successors);
-  returns->successors = -1;
+void vgpu_reconnects_close(struct vgpu_reconnects *reconnects) {
+  if (reconnects->successors >= 0) close(reconnects->successors);
+  reconnects->successors = -1;
 }
 
-void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowest) {
+void vgpu_reconnects_bequeath(const struct vgpu_reconnects *reconnects, int end, int lowest) {
   char text[16 * (VGPU_PREDECESSORS_MAX + 1)];
   size_t length = 0;
-  for (uint32_t i = 0; i <= returns->count && i < VGPU_PREDECESSORS_MAX; i++) {
-    int inherited = fcntl(i == 0 ? end : returns->predecessors[i - 1], F_DUPFD, lowest);
+  for (uint32_t i = 0; i <= reconnects->count && i < VGPU_PREDECESSORS_MAX; i++) {
+    int inherited = fcntl(i == 0 ? end : reconnects->predecessors[i - 1], F_DUPFD, lowest);
     if (inherited >= 0) length += (size_t)snprintf(text + length, sizeof text - length, " %d", inherited);
   }
   if (length > 0) setenv(ENVIRONMENT, text, 1);
@@ -91,24 +91,25 @@ static int send_to(int predecessor, const struct vgpu_greeting *greeting, const 
   return sendmsg(predecessor, &whole, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
-enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const struct vgpu_greeting *greeting,
-                                           const void *attached, size_t size, int claim) {
-  while (returns->count > 0) {
-    switch (send_to(returns->predecessors[0], greeting, attached, size, claim)) {
+enum vgpu_reconnects_result vgpu_reconnects_pass(struct vgpu_reconnects *reconnects,
+                                                 const struct vgpu_greeting *greeting, const void *attached,
+                                                 size_t size, int claim) {
+  while (reconnects->count > 0) {
+    switch (send_to(reconnects->predecessors[0], greeting, attached, size, claim)) {
       case 0:
-        return VGPU_RETURNS_PASSED;
+        return VGPU_RECONNECTS_PASSED;
       case EPIPE:
       case ECONNRESET: /* this predecessor has ended: try the next one */
-        close(returns->predecessors[0]);
-        returns->count--;
-        memmove(returns->predecessors, returns->predecessors + 1,
-                returns->count * sizeof *returns->predecessors);
+        close(reconnects->predecessors[0]);
+        reconnects->count--;
+        memmove(reconnects->predecessors, reconnects->predecessors + 1,
+                reconnects->count * sizeof *reconnects->predecessors);
         continue;
       default: /* EAGAIN, or EINTR, ENOMEM, ETOOMANYREFS */
-        return VGPU_RETURNS_LATER;
+        return VGPU_RECONNECTS_LATER;
     }
   }
-  return VGPU_RETURNS_NONE;
+  return VGPU_RECONNECTS_NONE;
 }
 
 static uint32_t take_descriptors(struct msghdr *message, int *descriptors) {
@@ -122,7 +123,7 @@ static uint32_t take_descriptors(struct msghdr *message, int *descriptors) {
 
 /* Reads the parts of a message of this version. False: its sizes do not agree. */
 static bool read_parts(const unsigned char *bytes, size_t size, struct vgpu_greeting *greeting,
-                       struct vgpu_returns_attached *attached, uint32_t *claims) {
+                       struct vgpu_reconnects_attached *attached, uint32_t *claims) {
   struct header header;
   if (size < sizeof header) return false;
   memcpy(&header, bytes, sizeof header);
@@ -137,32 +138,33 @@ static bool read_parts(const unsigned char *bytes, size_t size, struct vgpu_gree
   return true;
 }
 
-enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
-                                                struct vgpu_returns_attached *attached) {
-  static unsigned char bytes[sizeof(struct header) + VGPU_GREETING_MAX + VGPU_RETURNS_ATTACHED_MAX];
+enum vgpu_reconnects_received vgpu_reconnects_receive(struct vgpu_reconnects *reconnects,
+                                                      struct vgpu_greeting *greeting,
+                                                      struct vgpu_reconnects_attached *attached) {
+  static unsigned char bytes[sizeof(struct header) + VGPU_GREETING_MAX + VGPU_RECONNECTS_ATTACHED_MAX];
   struct iovec part = {.iov_base = bytes, .iov_len = sizeof bytes};
   union control control;
   struct msghdr whole = {
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
-  ssize_t size = recvmsg(returns->successors, &whole, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (size < 0) return VGPU_RETURNS_NOTHING;
+  ssize_t size = recvmsg(reconnects->successors, &whole, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (size < 0) return VGPU_RECONNECTS_NOTHING;
   if (size == 0) { /* no successor is left */
-    vgpu_returns_close(returns);
-    return VGPU_RETURNS_NOTHING;
+    vgpu_reconnects_close(reconnects);
+    return VGPU_RECONNECTS_NOTHING;
   }
   /* Without a free descriptor the kernel closes the connection. The guest tries again. */
   int descriptors[DESCRIPTORS_MAX] = {-1, -1};
   uint32_t count = take_descriptors(&whole, descriptors), format = 0, claims = 0;
-  if (count == 0) return VGPU_RETURNS_NOTHING;
+  if (count == 0) return VGPU_RECONNECTS_NOTHING;
   greeting->descriptor = descriptors[0];
   attached->claim = descriptors[1];
   if ((size_t)size >= sizeof format) memcpy(&format, bytes, sizeof format);
   if (format != FORMAT) {
     if (attached->claim >= 0) close(attached->claim);
-    return VGPU_RETURNS_FOREIGN;
+    return VGPU_RECONNECTS_FOREIGN;
   }
   if (read_parts(bytes, (size_t)size, greeting, attached, &claims) && count == 1 + claims)
-    return VGPU_RETURNS_CAME;
+    return VGPU_RECONNECTS_CAME;
   while (count-- > 0) close(descriptors[count]);
-  return VGPU_RETURNS_NOTHING;
+  return VGPU_RECONNECTS_NOTHING;
 }

@@ -5,10 +5,11 @@
  * So the entry points refuse such a call.
  *
  * A handler that leaves with `longjmp` leaves locks and a request behind. Its thread is refused from then on,
- * and VGPU_LOG says so. pthread_cancel() would do the same, so cancellation takes effect only after a call.
+ * and VGPU_LOG reports it. pthread_cancel() would do the same, so cancellation takes effect only after a
+ * call.
  */
-#ifndef VGPU_GUEST_INSIDE_H
-#define VGPU_GUEST_INSIDE_H
+#ifndef VGPU_GUEST_REENTRY_H
+#define VGPU_GUEST_REENTRY_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * they return VGPU_WAITS and are carried out again. The first time an event is recorded after the work that
  * the call waits for, so work that other threads begin later does not make it longer.
  */
-#ifndef VGPU_HOST_CUDA_TURN_H
-#define VGPU_HOST_CUDA_TURN_H
+#ifndef VGPU_HOST_CUDA_WAITING_CALL_H
+#define VGPU_HOST_CUDA_WAITING_CALL_H
 
 #include "host/backend/cuda/driver.h"
 
@@ -12,8 +12,8 @@ struct vgpu_worker;
 struct vgpu_cuda;
 
 /* A call that waits. */
-struct vgpu_cuda_turn {
-  struct vgpu_cuda_turn *next;
+struct vgpu_cuda_waiting_call {
+  struct vgpu_cuda_waiting_call *next;
   uint64_t note;            /* of the call; 0: free */
   uint64_t context;         /* context of the event */
   struct vgpu_event *event; /* recorded after the work that is waited for; kept for the next call */
@@ -33,9 +33,9 @@ struct vgpu_cuda_own_stream {
   struct vgpu_stream *stream;
 };
 
-struct vgpu_cuda_turns {
+struct vgpu_cuda_waiting_calls {
   struct vgpu_cuda_own_stream *streams;
-  struct vgpu_cuda_turn *list; /* as many as calls have waited at one time */
+  struct vgpu_cuda_waiting_call *list; /* as many as calls have waited at one time */
   struct vgpu_cuda_reader readers[VGPU_CUDA_READERS];
   uint32_t next_reader;
 };
@@ -59,6 +59,9 @@ int32_t vgpu_cuda_await_turn(struct vgpu_worker *worker, uint64_t context, struc
  */
 int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
 
+/* NOT_READY while the work before an event goes on: a query for vgpu_cuda_wait(). */
+int vgpu_cuda_query_event(struct vgpu_worker *worker, void *event);
+
 /* NOT_READY while any stream of the context has work. The context is current. */
 int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context);
 
@@ -76,13 +79,13 @@ int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_work
 struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t context, int32_t *result);
 
 /* The call with this note is over. */
-void vgpu_cuda_turn_over(struct vgpu_worker *worker, uint64_t note);
+void vgpu_cuda_waiting_call_over(struct vgpu_worker *worker, uint64_t note);
 
 /* Adds a stream of the guest (false: no memory), or removes it. */
 bool vgpu_cuda_stream_begins(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
 void vgpu_cuda_stream_ends(struct vgpu_worker *worker, const struct vgpu_stream *stream);
 
 /* Removes the events and the reader stream of a context that ends. Called before the context is destroyed. */
-void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context);
+void vgpu_cuda_drop_waiting_calls(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -1,22 +1,22 @@
-#include "guest/kept.h"
+#include "guest/resend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVE (8u << 10) /* for frames that make room: one of each thread that waits for it */
+#define RESERVE (8u << 10) /* for the pings by which waiting threads make room, one of each thread */
 
-bool vgpu_kept_init(struct vgpu_kept *kept, const _Atomic uint64_t *answered) {
-  *kept = (struct vgpu_kept){.bytes = malloc(VGPU_KEPT_BYTES), .answered = answered};
+bool vgpu_resend_init(struct vgpu_resend *kept, const _Atomic uint64_t *answered) {
+  *kept = (struct vgpu_resend){.bytes = malloc(VGPU_RESEND_BYTES), .answered = answered};
   return kept->bytes != NULL;
 }
 
-void vgpu_kept_destroy(struct vgpu_kept *kept) {
+void vgpu_resend_destroy(struct vgpu_resend *kept) {
   free(kept->bytes);
   kept->bytes = NULL;
 }
 
 static bool is_held(bool stays, uint32_t bulk_size) {
-  return stays && bulk_size > VGPU_KEPT_COPIED;
+  return stays && bulk_size > VGPU_RESEND_COPIED;
 }
 
 static uint32_t room_of(uint32_t body_size, uint32_t bulk_size, bool held) {
@@ -24,12 +24,12 @@ static uint32_t room_of(uint32_t body_size, uint32_t bulk_size, bool held) {
 }
 
 /* Returns the bulk of a frame that is held without a copy; NULL: the bulk follows the body. */
-static const void *held_bulk(const struct vgpu_kept *kept, uint64_t sequence, uint32_t *from) {
+static const void *held_bulk(const struct vgpu_resend *kept, uint64_t sequence, uint32_t *from) {
   while (*from < kept->held_count && kept->held[*from].sequence < sequence) ++*from;
   return *from < kept->held_count && kept->held[*from].sequence == sequence ? kept->held[*from].bulk : NULL;
 }
 
-static void drop(struct vgpu_kept *kept) {
+static void drop(struct vgpu_resend *kept) {
   uint64_t answered = atomic_load_explicit(kept->answered, memory_order_acquire);
   uint32_t at = 0, held = 0;
   while (at < kept->used) {
@@ -46,7 +46,8 @@ static void drop(struct vgpu_kept *kept) {
   memmove(kept->held, kept->held + held, kept->held_count * sizeof *kept->held);
 }
 
-bool vgpu_kept_fits(struct vgpu_kept *kept, uint32_t body_size, uint32_t bulk_size, bool stays, bool last) {
+bool vgpu_resend_fits(struct vgpu_resend *kept, uint32_t body_size, uint32_t bulk_size, bool stays,
+                      bool last) {
   /* Common case: nothing in flight, and the memory at the beginning is in a processor's cache. */
   if (atomic_load_explicit(kept->answered, memory_order_acquire) >= kept->newest) {
     kept->used = 0;
@@ -54,20 +55,20 @@ bool vgpu_kept_fits(struct vgpu_kept *kept, uint32_t body_size, uint32_t bulk_si
   }
   bool held = is_held(stays, bulk_size);
   uint32_t wanted = room_of(body_size, bulk_size, held) + (last ? 0 : RESERVE);
-  if (wanted <= VGPU_KEPT_BYTES - kept->used && (!held || kept->held_count < VGPU_KEPT_HELD)) return true;
+  if (wanted <= VGPU_RESEND_BYTES - kept->used && (!held || kept->held_count < VGPU_RESEND_HELD)) return true;
   drop(kept);
-  return wanted <= VGPU_KEPT_BYTES - kept->used && (!held || kept->held_count < VGPU_KEPT_HELD);
+  return wanted <= VGPU_RESEND_BYTES - kept->used && (!held || kept->held_count < VGPU_RESEND_HELD);
 }
 
-void vgpu_kept_add(struct vgpu_kept *kept, struct vgpu_frame *frame, const void *body, uint32_t body_size,
-                   const void *bulk, uint32_t bulk_size, bool stays) {
+void vgpu_resend_add(struct vgpu_resend *kept, struct vgpu_frame *frame, const void *body, uint32_t body_size,
+                     const void *bulk, uint32_t bulk_size, bool stays) {
   bool held = is_held(stays, bulk_size);
   frame->body = body_size;
   frame->bulk = bulk_size;
   frame->length = vgpu_frame_length(body_size, bulk_size);
   uint32_t room = room_of(body_size, bulk_size, held);
   unsigned char *at = kept->bytes + kept->used;
-  memset(at + room - 8, 0, 8); /* the padding is somewhere in it */
+  memset(at + room - 8, 0, 8); /* the padding is within the last 8 bytes */
   memcpy(at, frame, sizeof *frame);
   if (body_size > 0) memcpy(at + sizeof *frame, body, body_size);
   if (bulk_size > 0 && !held) memcpy(at + sizeof *frame + body_size, bulk, bulk_size);
@@ -79,8 +80,8 @@ void vgpu_kept_add(struct vgpu_kept *kept, struct vgpu_frame *frame, const void 
   kept->newest = frame->sequence;
 }
 
-enum vgpu_stream_result vgpu_kept_send(struct vgpu_kept *kept, int descriptor, uint64_t next,
-                                       int64_t deadline) {
+enum vgpu_stream_result vgpu_resend_send(struct vgpu_resend *kept, int descriptor, uint64_t next,
+                                         int64_t deadline) {
   uint32_t held = 0;
   uint32_t at = 0, begin = 0;
   while (at < kept->used) {

@@ -4,13 +4,13 @@
  * that it is still this socket, by the cookie that the kernel gives each socket. A check costs a fifth of the
  * send or receive that it guards; frames in rings need none.
  */
-#ifndef VGPU_WIRE_OWN_H
-#define VGPU_WIRE_OWN_H
+#ifndef VGPU_WIRE_OWNED_SOCKET_H
+#define VGPU_WIRE_OWNED_SOCKET_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct vgpu_own {
+struct vgpu_owned_socket {
   int descriptor;  /* -1: none */
   uint64_t cookie; /* 0: this kernel has none, and the number is not checked. Use __atomic */
 };
@@ -19,21 +19,21 @@ struct vgpu_own {
  * Takes the socket over. Its descriptor moves to a high number, because programs close and reuse the low
  * ones, and the given number is closed. If no higher number is free, the descriptor stays.
  */
-void vgpu_own_take(struct vgpu_own *own, int descriptor);
+void vgpu_owned_socket_take(struct vgpu_owned_socket *own, int descriptor);
 
 /* True if the number still is this socket, or if `own` is NULL. */
-bool vgpu_own_holds(const struct vgpu_own *own);
+bool vgpu_owned_socket_holds(const struct vgpu_owned_socket *own);
 
 /*
  * Puts a copy of the socket `descriptor` in the place of *own. False: the number is no longer the socket of
  * *own.
  */
-bool vgpu_own_replace(struct vgpu_own *own, int descriptor);
+bool vgpu_owned_socket_replace(struct vgpu_owned_socket *own, int descriptor);
 
 /* Shuts the socket down in both directions, if the number still is this socket. */
-void vgpu_own_shut(const struct vgpu_own *own);
+void vgpu_owned_socket_shut(const struct vgpu_owned_socket *own);
 
 /* Closes the socket, if the number still is this socket. */
-void vgpu_own_close(const struct vgpu_own *own);
+void vgpu_owned_socket_close(const struct vgpu_owned_socket *own);
 
 #endif

@@ -1,4 +1,4 @@
-#include "host/backend/common/walk.h"
+#include "host/backend/common/image_check.h"
 
 #include <elf.h>
 #include <stdbool.h>
@@ -131,7 +131,7 @@ static int32_t walk_fatbin(const struct file *file, uint64_t limit, char *why, s
                    : fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "a fat binary whose sizes do not agree");
 }
 
-int32_t vgpu_image_walk(const void *image, uint64_t size, uint64_t limit, char *why, size_t why_size) {
+int32_t vgpu_image_check(const void *image, uint64_t size, uint64_t limit, char *why, size_t why_size) {
   const struct file file = {.bytes = image, .size = size};
   if (size >= 4 && u32_at(file.bytes) == VGPU_WRAPPER_MAGIC)
     return fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "nvcc's wrapper, which is a pointer of the guest's");
@@ -148,6 +148,6 @@ int32_t vgpu_image_walk(const void *image, uint64_t size, uint64_t limit, char *
   return fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "neither a fat binary nor a cubin nor PTX");
 }
 
-bool vgpu_object_walk(const void *object, uint64_t size) {
+bool vgpu_object_check(const void *object, uint64_t size) {
   return elf_sound(&(struct file){.bytes = object, .size = size}, 0);
 }

@@ -1,6 +1,6 @@
 /* Checks every bound of an image before other code, such as the driver, trusts its offsets and sizes. */
-#ifndef VGPU_HOST_WALK_H
-#define VGPU_HOST_WALK_H
+#ifndef VGPU_HOST_IMAGE_CHECK_H
+#define VGPU_HOST_IMAGE_CHECK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,9 +11,9 @@
  * parts are unpacked to be checked, up to `limit` bytes each. Else returns a CUresult (2, 200), and `why` has
  * a line of text. nvcc's wrapper is refused, because it is a pointer of the guest's address space.
  */
-int32_t vgpu_image_walk(const void *image, uint64_t size, uint64_t limit, char *why, size_t why_size);
+int32_t vgpu_image_check(const void *image, uint64_t size, uint64_t limit, char *why, size_t why_size);
 
-/* Like vgpu_image_walk, for a relocatable object of any machine: a host's object can contain device code. */
-bool vgpu_object_walk(const void *object, uint64_t size);
+/* Like vgpu_image_check, for a relocatable object of any machine: a host's object can contain device code. */
+bool vgpu_object_check(const void *object, uint64_t size);
 
 #endif

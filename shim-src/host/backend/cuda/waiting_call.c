@@ -1,4 +1,4 @@
-#include "host/backend/cuda/turn.h"
+#include "host/backend/cuda/waiting_call.h"
 
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context) {
   int result = VGPU_DRIVER(api, cuStreamQuery, NULL);
   if (result == CUDA_SUCCESS && !is_green(worker, context))
     result = VGPU_DRIVER(api, cuStreamQuery, PER_THREAD);
-  for (const struct vgpu_cuda_own_stream *own = cuda_of(worker)->turns.streams;
+  for (const struct vgpu_cuda_own_stream *own = cuda_of(worker)->waiting_calls.streams;
        result == CUDA_SUCCESS && own != NULL; own = own->next) {
     if (own->context == context) result = VGPU_DRIVER(api, cuStreamQuery, own->stream);
   }
@@ -46,13 +46,13 @@ bool vgpu_cuda_stream_begins(struct vgpu_worker *worker, uint64_t context, struc
   struct vgpu_cuda_own_stream *own = malloc(sizeof *own);
   if (own == NULL) return false;
   *own = (struct vgpu_cuda_own_stream){
-      .next = cuda_of(worker)->turns.streams, .context = context, .stream = stream};
-  cuda_of(worker)->turns.streams = own;
+      .next = cuda_of(worker)->waiting_calls.streams, .context = context, .stream = stream};
+  cuda_of(worker)->waiting_calls.streams = own;
   return true;
 }
 
 void vgpu_cuda_stream_ends(struct vgpu_worker *worker, const struct vgpu_stream *stream) {
-  struct vgpu_cuda_own_stream **link = &cuda_of(worker)->turns.streams;
+  struct vgpu_cuda_own_stream **link = &cuda_of(worker)->waiting_calls.streams;
   while (*link != NULL && (*link)->stream != stream) link = &(*link)->next;
   struct vgpu_cuda_own_stream *own = *link;
   if (own == NULL) return;
@@ -60,47 +60,47 @@ void vgpu_cuda_stream_ends(struct vgpu_worker *worker, const struct vgpu_stream 
   free(own);
 }
 
-static int query_event(struct vgpu_worker *worker, void *event) {
+int vgpu_cuda_query_event(struct vgpu_worker *worker, void *event) {
   return VGPU_DRIVER(&cuda_of(worker)->api, cuEventQuery, event);
 }
 
-/* Finds the turn with a note; with 0 a free one. */
-static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, uint64_t note) {
-  struct vgpu_cuda_turn *turn = turns->list;
-  while (turn != NULL && turn->note != note) turn = turn->next;
-  return turn;
+/* Finds the call with a note; with 0 a free entry. */
+static struct vgpu_cuda_waiting_call *find_call(struct vgpu_cuda_waiting_calls *waiting, uint64_t note) {
+  struct vgpu_cuda_waiting_call *call = waiting->list;
+  while (call != NULL && call->note != note) call = call->next;
+  return call;
 }
 
-void vgpu_cuda_turn_over(struct vgpu_worker *worker, uint64_t note) {
-  struct vgpu_cuda_turn *turn = find_turn(&cuda_of(worker)->turns, note);
-  if (turn != NULL) turn->note = 0;
+void vgpu_cuda_waiting_call_over(struct vgpu_worker *worker, uint64_t note) {
+  struct vgpu_cuda_waiting_call *call = find_call(&cuda_of(worker)->waiting_calls, note);
+  if (call != NULL) call->note = 0;
 }
 
-static void drop_event(const struct vgpu_cuda *cuda, struct vgpu_cuda_turn *turn) {
-  if (turn->event != NULL) VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, turn->event);
-  turn->event = NULL;
-  turn->note = 0;
-  turn->context = 0;
+static void drop_event(const struct vgpu_cuda *cuda, struct vgpu_cuda_waiting_call *call) {
+  if (call->event != NULL) VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, call->event);
+  call->event = NULL;
+  call->note = 0;
+  call->context = 0;
 }
 
-static int32_t begin_turn(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
-                          struct vgpu_cuda_turn **begun) {
+static int32_t begin_call(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
+                          struct vgpu_cuda_waiting_call **begun) {
   struct vgpu_cuda *cuda = cuda_of(worker);
-  struct vgpu_cuda_turn *turn = find_turn(&cuda->turns, 0);
-  if (turn == NULL) {
-    turn = calloc(1, sizeof *turn);
-    if (turn == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-    turn->next = cuda->turns.list;
-    cuda->turns.list = turn;
+  struct vgpu_cuda_waiting_call *call = find_call(&cuda->waiting_calls, 0);
+  if (call == NULL) {
+    call = calloc(1, sizeof *call);
+    if (call == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    call->next = cuda->waiting_calls.list;
+    cuda->waiting_calls.list = call;
   }
-  if (turn->context != context) drop_event(cuda, turn);
+  if (call->context != context) drop_event(cuda, call);
   int32_t result = CUDA_SUCCESS;
-  turn->context = context;
-  if (turn->event == NULL) result = VGPU_DRIVER(&cuda->api, cuEventCreate, &turn->event, NO_TIMING);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, turn->event, stream);
+  call->context = context;
+  if (call->event == NULL) result = VGPU_DRIVER(&cuda->api, cuEventCreate, &call->event, NO_TIMING);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, call->event, stream);
   if (result != CUDA_SUCCESS) return result;
-  worker->note = turn->note = vgpu_cuda_note(cuda);
-  *begun = turn;
+  worker->note = call->note = vgpu_cuda_note(cuda);
+  *begun = call;
   return result;
 }
 
@@ -116,26 +116,27 @@ int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct 
 struct idle {
   uint64_t context;
   struct vgpu_stream *stream;
-  bool turn; /* the stream could begin new work, so the legacy stream must be idle as well */
+  bool begins; /* the stream could begin new work, so the legacy stream must be idle as well */
 };
 
 static int query_idle(struct vgpu_worker *worker, void *what) {
   const struct idle *idle = what;
   int result = vgpu_cuda_query_stream(worker, idle->context, idle->stream);
-  if (result != CUDA_SUCCESS || !idle->turn) return result;
+  if (result != CUDA_SUCCESS || !idle->begins) return result;
   return VGPU_DRIVER(&cuda_of(worker)->api, cuStreamQuery, NULL);
 }
 
 static int32_t await_stream(struct vgpu_worker *worker, struct idle *idle) {
-  struct vgpu_cuda_turn *turn = worker->note == 0 ? NULL : find_turn(&cuda_of(worker)->turns, worker->note);
-  if (turn == NULL || turn->context != idle->context) {
+  struct vgpu_cuda_waiting_call *call =
+      worker->note == 0 ? NULL : find_call(&cuda_of(worker)->waiting_calls, worker->note);
+  if (call == NULL || call->context != idle->context) {
     int32_t result = query_idle(worker, idle);
     if (result != CUDA_ERROR_NOT_READY) return result;
     vgpu_parking_end(worker);
-    result = begin_turn(worker, idle->context, idle->stream, &turn);
+    result = begin_call(worker, idle->context, idle->stream, &call);
     if (result != CUDA_SUCCESS) return result;
   }
-  return vgpu_cuda_wait(worker, query_event, turn->event);
+  return vgpu_cuda_wait(worker, vgpu_cuda_query_event, call->event);
 }
 
 int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
@@ -143,7 +144,7 @@ int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, str
 }
 
 int32_t vgpu_cuda_await_turn(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
-  return await_stream(worker, &(struct idle){.context = context, .stream = stream, .turn = true});
+  return await_stream(worker, &(struct idle){.context = context, .stream = stream, .begins = true});
 }
 
 static void drop_reader(const struct vgpu_cuda *cuda, struct vgpu_cuda_reader *reader) {
@@ -153,12 +154,12 @@ static void drop_reader(const struct vgpu_cuda *cuda, struct vgpu_cuda_reader *r
 
 struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t context, int32_t *result) {
   struct vgpu_cuda *cuda = cuda_of(worker);
-  struct vgpu_cuda_turns *turns = &cuda->turns;
+  struct vgpu_cuda_waiting_calls *waiting = &cuda->waiting_calls;
   *result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < VGPU_CUDA_READERS; i++)
-    if (turns->readers[i].stream != NULL && turns->readers[i].context == context)
-      return turns->readers[i].stream;
-  struct vgpu_cuda_reader *reader = &turns->readers[turns->next_reader++ % VGPU_CUDA_READERS];
+    if (waiting->readers[i].stream != NULL && waiting->readers[i].context == context)
+      return waiting->readers[i].stream;
+  struct vgpu_cuda_reader *reader = &waiting->readers[waiting->next_reader++ % VGPU_CUDA_READERS];
   drop_reader(cuda, reader);
   reader->context = context;
   *result = VGPU_DRIVER(&cuda->api, cuStreamCreateWithPriority, &reader->stream, NON_BLOCKING, 0);
@@ -166,9 +167,9 @@ struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t contex
   return reader->stream;
 }
 
-void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context) {
+void vgpu_cuda_drop_waiting_calls(struct vgpu_worker *worker, uint64_t context) {
   struct vgpu_cuda *cuda = cuda_of(worker);
-  for (struct vgpu_cuda_own_stream **link = &cuda->turns.streams; *link != NULL;) {
+  for (struct vgpu_cuda_own_stream **link = &cuda->waiting_calls.streams; *link != NULL;) {
     struct vgpu_cuda_own_stream *own = *link;
     if (own->context != context) {
       link = &own->next;
@@ -177,8 +178,8 @@ void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context) {
     *link = own->next;
     free(own);
   }
-  for (struct vgpu_cuda_turn *turn = cuda->turns.list; turn != NULL; turn = turn->next)
-    if (turn->context == context) drop_event(cuda, turn);
+  for (struct vgpu_cuda_waiting_call *call = cuda->waiting_calls.list; call != NULL; call = call->next)
+    if (call->context == context) drop_event(cuda, call);
   for (uint32_t i = 0; i < VGPU_CUDA_READERS; i++)
-    if (cuda->turns.readers[i].context == context) drop_reader(cuda, &cuda->turns.readers[i]);
+    if (cuda->waiting_calls.readers[i].context == context) drop_reader(cuda, &cuda->waiting_calls.readers[i]);
 }

@@ -1,5 +1,5 @@
 /** CDI (Container Device Interface): the part of a spec that we write, and the devices that one offers. */
-import { member } from '../lib/json.js';
+import { jsonIn, member } from '../lib/json.js';
 import { oneLine } from '../lib/text.js';
 
 export const cdiKind = 'vgpu.org/gpu';
@@ -33,7 +33,7 @@ export function isOurDevice(device: string): boolean {
 }
 
 export function devicesIn(text: string): readonly string[] {
-  const spec = parsed(text);
+  const spec = jsonIn(text);
   const kind = member(spec, 'kind');
   const devices = member(spec, 'devices');
   if (typeof kind !== 'string' || !Array.isArray(devices)) return [];
@@ -41,12 +41,4 @@ export function devicesIn(text: string): readonly string[] {
     const name = member(device, 'name');
     return typeof name === 'string' ? [`${oneLine(kind)}=${oneLine(name)}`] : [];
   });
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
-  }
 }

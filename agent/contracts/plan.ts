@@ -71,7 +71,6 @@ export type Change =
       readonly reason: string;
     }
   | {
-      /** Only changes which consumer the manifest names. */
       readonly kind: 'note-consumer';
       readonly unit: string;
       readonly reason: string;

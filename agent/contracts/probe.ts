@@ -3,13 +3,12 @@ import {
   boolean,
   constant,
   type Described,
-  firstProblem,
   list,
   number,
   object,
   oneOfCodes,
   orNull,
-  schemaCheck,
+  readAs,
   text,
 } from '../lib/schema.js';
 import { type Carrier, carrierCodes, probeFailureCodes, statusCodes, transportCodes } from './shim-codes.js';
@@ -133,15 +132,9 @@ export type ProbeReport = Omit<Printed, 'host' | 'compute'> & {
 };
 
 export function parseProbeReport(printed: string): ProbeReport | { readonly problem: string } {
-  let value: unknown;
-  try {
-    value = JSON.parse(printed);
-  } catch {
-    return { problem: `vgpu-probe did not print JSON: ${JSON.stringify(printed.slice(0, 200))}` };
-  }
-  const checked = schemaCheck(probeReportSchema)(value);
+  const checked = readAs(probeReportSchema, printed);
   if (checked.kind === 'wrong')
-    return { problem: `vgpu-probe printed an unknown document: ${firstProblem(checked.errors)}` };
+    return { problem: `vgpu-probe printed an unknown document: ${checked.problem}` };
   const { host, compute, ...report } = checked.value;
   return {
     ...report,

@@ -9,13 +9,12 @@ import {
   boolean,
   constant,
   type Described,
-  firstProblem,
+  describing,
   list,
   object,
   oneOfCodes,
   orNull,
-  type Schema,
-  schemaCheck,
+  readAs,
   text,
 } from '../lib/schema.js';
 import {
@@ -27,9 +26,9 @@ import {
   statusCodes,
 } from './shim-codes.js';
 
-const count: Schema<number> = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER };
+const count = describing<number>({ type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
 /** A program may ask for more than the largest integer that a JavaScript number holds exactly. */
-const bytes: Schema<number> = { type: 'number', minimum: 0 };
+const bytes = describing<number>({ type: 'number', minimum: 0 });
 const limitedBy = oneOfCodes(memoryLimitCodes);
 /** `age`: seconds since the last refusal, of which the rest is. `program`: the name that it gave itself. */
 const refusals = { count, age: count, program: text };
@@ -108,7 +107,7 @@ const failed = object({
 });
 type Printed = Described<typeof told> | Described<typeof failed>;
 
-export const sessionsSchema: Schema<Printed> = {
+export const sessionsSchema = describing<Printed>({
   type: 'object',
   required: ['schema', 'ok'],
   properties: { schema: constant(1), ok: boolean },
@@ -116,7 +115,7 @@ export const sessionsSchema: Schema<Printed> = {
   // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
   then: failed,
   else: told,
-};
+});
 
 export interface SessionsReport
   extends Omit<Described<typeof told>, 'schema' | 'ok' | 'turnedAway' | 'refusedKernels' | 'memory'> {
@@ -131,14 +130,8 @@ type SessionsDocument =
   | { readonly kind: 'bad'; readonly problem: string };
 
 export function parseSessions(printed: string): SessionsDocument {
-  let value: unknown;
-  try {
-    value = JSON.parse(printed);
-  } catch {
-    return { kind: 'bad', problem: 'it is not a JSON document' };
-  }
-  const checked = schemaCheck(sessionsSchema)(value);
-  if (checked.kind === 'wrong') return { kind: 'bad', problem: firstProblem(checked.errors) };
+  const checked = readAs(sessionsSchema, printed);
+  if (checked.kind === 'wrong') return { kind: 'bad', problem: checked.problem };
   const document = checked.value;
   if (!document.ok) return { kind: 'failed', code: document.error.code, message: document.error.message };
   const { host, simulated, sessions, turnedAway, refusedKernels, memory } = document;

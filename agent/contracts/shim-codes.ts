@@ -7,9 +7,9 @@ export const statusCodes = [
   { number: 3, code: 'invalid', text: 'the request has an invalid value' },
   { number: 4, code: 'unknown', text: 'it does not know the question' },
   { number: 5, code: 'no-device', text: 'it has no device' },
-  { number: 6, code: 'not-allowed', text: 'it refuses this guest, its hostd.conf does not allow it' },
-  { number: 7, code: 'busy', text: 'it has as many sessions as it allows (hostd.conf: sessions=)' },
-  { number: 8, code: 'former', text: 'its former vgpu-hostd, which may have sessions, does not answer' },
+  { number: 6, code: 'not-allowed', text: 'its hostd.conf does not allow this guest' },
+  { number: 7, code: 'busy', text: 'it has reached its limit of sessions (hostd.conf: sessions=)' },
+  { number: 8, code: 'former', text: 'the vgpu-hostd before it may have sessions and does not answer' },
 ] as const;
 export type Status = (typeof statusCodes)[number]['code'];
 
@@ -68,6 +68,6 @@ export const probeFailureCodes = [
   { number: 6, code: 'symbol', text: 'the library lacks a function' },
   { number: 7, code: 'no-device', text: 'the driver works and has no device' },
   { number: 8, code: 'memory', text: 'the bytes that came back are not those that were sent' },
-  { number: 9, code: 'compute', text: 'the kernels did not run or did not compute right' },
+  { number: 9, code: 'compute', text: 'the kernels did not run, or computed wrong results' },
 ] as const;
 export type ProbeFailure = (typeof probeFailureCodes)[number]['code'];

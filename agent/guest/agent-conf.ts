@@ -4,10 +4,9 @@ import { lstatSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { VgpuError } from '../lib/errors.js';
 import { agentConf, packageRoot } from '../lib/paths.js';
-import { schemaCheck } from '../lib/schema.js';
+import { describing, schemaCheck } from '../lib/schema.js';
 import { readLimited } from '../lib/trust/files.js';
-import { parseJson } from '../profile/json.js';
-import { badFile, problemLines, problemsOf } from '../profile/validate.js';
+import { badFile, parseJson, problemLines, problemsOf } from '../profile/validate.js';
 import { hostsText, parseHosts } from './vgpu-host/endpoint.js';
 
 interface WantedConsumer {
@@ -76,7 +75,7 @@ export function createConfigReader(
   schemaFile = path.join(packageRoot(), 'units', 'agent.schema.json'),
 ): ConfigReader {
   const schema: unknown = JSON.parse(readFileSync(schemaFile, 'utf8'));
-  const check = schemaCheck<ConfigFile>(Object(schema));
+  const check = schemaCheck(describing<ConfigFile>(Object(schema)));
   return (text, file) => {
     const parsed = parseJson(text);
     if (parsed.kind === 'bad') throw badConfig(file, [parsed.problem]);

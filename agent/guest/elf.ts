@@ -5,6 +5,7 @@
  */
 import fs from 'node:fs';
 import type { ElfFacts } from '../contracts/facts.js';
+import { jsonIn } from '../lib/json.js';
 
 export interface ByteSource {
   readonly size: number;
@@ -236,11 +237,7 @@ function align4(size: number): number {
 
 /** `{"component":"libcuda","version":"0.1.0","wire":1}`; anything else is not our note. */
 function parseProvenance(text: string): ElfFacts['provenance'] {
-  try {
-    const { component, version, wire } = Object(JSON.parse(text.replace(/\0+$/, '')));
-    if (typeof component !== 'string' || typeof version !== 'string' || typeof wire !== 'number') return null;
-    return { component, version, wire };
-  } catch {
-    return null;
-  }
+  const { component, version, wire } = Object(jsonIn(text.replace(/\0+$/, '')));
+  if (typeof component !== 'string' || typeof version !== 'string' || typeof wire !== 'number') return null;
+  return { component, version, wire };
 }

@@ -4,7 +4,16 @@ import { consumersOwn } from '../containers/container-unit.js';
 import type { Distribution, LibraryCandidate, LoaderFacts, MachineFacts } from '../contracts/facts.js';
 import type { Consumer, Manifest } from '../contracts/manifest.js';
 import type { UnitFacts } from '../contracts/unit.js';
-import { defaultSocket, dropInPath, guestConf, guestState, loaderConf, traceRecord } from '../lib/paths.js';
+import {
+  defaultSocket,
+  dropInPath,
+  guestConf,
+  guestState,
+  isInStore,
+  loaderConf,
+  storeCurrent,
+  traceRecord,
+} from '../lib/paths.js';
 import type { CommandRunner } from '../lib/run-command.js';
 import type { Profile } from '../profile/types.js';
 import type { Manager } from '../systemd/types.js';
@@ -34,7 +43,6 @@ export interface InspectEffects {
   confProblem(): string | null;
   /** Keeps contents from one inspection to the next (the service); default: a new one. */
   readonly contents?: ContentCache;
-  /** As `contents`, for the packages that own files. */
   readonly owners?: OwnerCache;
 }
 
@@ -45,7 +53,6 @@ export interface InspectOptions {
   readonly shimDirectory: string;
   /** Ask the host and, where there is a trace of one, a real GPU. False keeps to files, bus and /proc. */
   readonly ask: boolean;
-  /** Milliseconds for each such question; default 5000. */
   readonly questionTimeoutMs?: number;
 }
 
@@ -193,8 +200,14 @@ async function withOwners(
 ): Promise<readonly LibraryCandidate[]> {
   const fileOf = ({ resolution }: LibraryCandidate): string | null =>
     resolution.kind === 'file' ? resolution.realPath : null;
-  const present = candidates.filter((one) => one.state.kind !== 'absent');
-  const paths = present.flatMap((one) => [one.path, fileOf(one)]).filter((file) => file !== null);
+  // dpkg-query reads the file lists of all packages. What leads through the store's link to its current version needs
+  // no change, so nothing uses its owner: on a machine with only our library the query is skipped.
+  const isOurs = ({ path: name, resolution }: LibraryCandidate): boolean =>
+    isInStore(name) ||
+    (resolution.kind === 'file' &&
+      resolution.steps.some(({ target }) => target.startsWith(`${storeCurrent}/`)));
+  const others = candidates.filter((one) => one.state.kind !== 'absent' && !isOurs(one));
+  const paths = others.flatMap((one) => [one.path, fileOf(one)]).filter((file) => file !== null);
   const owners = await packageOwners(root, runner, distribution.family, paths, cache);
   return candidates.map((candidate) => ({
     ...candidate,

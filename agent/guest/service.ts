@@ -1,10 +1,9 @@
 /** vgpu-agent's service on this machine: its files as they are and as the package has them. */
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Distribution, ServedConsumer, ServiceFacts, ServiceFile } from '../contracts/facts.js';
-import { readBuildInfo } from '../lib/build-info.js';
-import { VgpuError } from '../lib/errors.js';
+import { packagedText, readBuildInfo } from '../lib/build-info.js';
 import {
   agentConf,
   agentUnit,
@@ -105,7 +104,9 @@ function helpFiles(root: Root): readonly Wanted[] {
     ]),
     ...completions.map(([to, from]) => [to, path.join('dist', 'bundle', 'completions', from)]),
   ].flatMap(([to = '', from = '']) =>
-    root.realDirectory(path.dirname(to)) === null ? [] : [[to, packaged(from), false] as const],
+    root.realDirectory(path.dirname(to)) === null
+      ? []
+      : [[to, packagedText('the service', from), false] as const],
   );
 }
 
@@ -127,22 +128,7 @@ function changeable(): string | null {
 }
 
 function template(name: string): string {
-  return packaged(path.join('units', name));
-}
-
-function packaged(name: string): string {
-  const file = path.join(packageRoot(), name);
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (cause) {
-    throw new VgpuError(`the service cannot be installed: ${file} is missing`, {
-      kind: 'failed',
-      operation: 'read the unit of the service',
-      path: file,
-      remedy: 'install vgpu-agent again; files of it are missing',
-      cause,
-    });
-  }
+  return packagedText('the service', 'units', name);
 }
 
 /** Directories of public links, by their real names: `/lib` is `/usr/lib` on merged-usr systems. */

@@ -20,7 +20,6 @@ import { member } from '../lib/json.js';
 import { packageRoot } from '../lib/paths.js';
 import { grant, prefer, type sharesOf } from './devices.js';
 
-/** Name of the socket in the kubelet's directory. */
 export const pluginSocket = 'vgpu.org-gpu.sock';
 const registerMs = 5_000;
 /** A request of a kubelet for all shares of a node is far below these limits. */
@@ -30,7 +29,6 @@ const options = { get_preferred_allocation_available: true };
 
 type Shares = ReturnType<typeof sharesOf>;
 
-/** The devices as the kubelet sees them now. */
 export interface Offer {
   readonly shares: Shares;
   readonly healthy: boolean;

@@ -14,8 +14,7 @@ import { agentConf as agentConfFile, cdiFile, defaultSocket, guestConf } from '.
 import { oneLine, plural } from '../lib/text.js';
 import { readLimited } from '../lib/trust/files.js';
 import { type HostEvent, startHelper } from '../service/helper.js';
-import { pacer, steadyNow } from '../service/pacer.js';
-import { pause } from '../service/waiting.js';
+import { pacer, pause, steadyNow } from '../service/pacer.js';
 import { watchDirectories } from '../service/watcher.js';
 import { gpusIn, sharesOf } from './devices.js';
 import { type Offer, type Plugin, pluginSocket, register, servePlugin } from './protocol.js';

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { VgpuError } from './errors.js';
+import { jsonIn } from './json.js';
 import { packageRoot } from './paths.js';
 
 export interface BuildInfo {
@@ -16,7 +17,7 @@ export interface BuildInfo {
 export function readBuildInfo(): BuildInfo | null {
   const file = path.join(packageRoot(), 'build.json');
   if (!existsSync(file)) return null;
-  const { packaged, commit, date, node } = Object(parsed(readFileSync(file, 'utf8')));
+  const { packaged, commit, date, node } = Object(jsonIn(readFileSync(file, 'utf8')));
   if (packaged !== 'deb' && packaged !== 'tarball')
     throw broken(file, '"packaged" is neither deb nor tarball');
   if (typeof commit !== 'string' || typeof date !== 'string' || typeof node !== 'string') {
@@ -25,20 +26,37 @@ export function readBuildInfo(): BuildInfo | null {
   return { packaged, commit, date, node };
 }
 
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
-  }
-}
-
 function broken(file: string, what: string): VgpuError {
   return new VgpuError(`${file} is not of this release: ${what}`, {
     kind: 'failed',
     operation: 'read what this release is',
     path: file,
     remedy: 'install vgpu-agent again; files of it are damaged',
+  });
+}
+
+type Part = 'the service' | 'the host';
+
+/** The text of a file that comes with vgpu-agent; throws as `missingFile` says. */
+export function packagedText(part: Part, ...place: readonly string[]): string {
+  const file = path.join(packageRoot(), ...place);
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (cause) {
+    throw missingFile(part, file, cause);
+  }
+}
+
+export function missingFile(part: Part, file: string, cause?: unknown): VgpuError {
+  return new VgpuError(`${part} cannot be installed: ${file} is missing`, {
+    kind: 'failed',
+    operation: `read the files of ${part}`,
+    path: file,
+    remedy:
+      part === 'the host' && readBuildInfo()?.packaged === 'deb'
+        ? 'on Debian the daemon is a package of its own: apt install vgpu-hostd, which prints the next command'
+        : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
+    cause,
   });
 }
 

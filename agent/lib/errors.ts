@@ -62,7 +62,6 @@ export function errnoOf(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The message of anything that was thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -6,6 +6,14 @@ export function own<T>(record: Readonly<Record<string, T>> | undefined, name: st
   return record !== undefined && Object.hasOwn(record, name) ? record[name] : undefined;
 }
 
+export function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 export function member(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
     ? Reflect.get(value, name)

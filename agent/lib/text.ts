@@ -74,6 +74,12 @@ export function modeText(verdict: { readonly mode: string; readonly simulated: b
   return verdict.simulated ? `${word} (simulated)` : word;
 }
 
+/** The vendor of a library, after its path in a sentence: `/x/libcuda.so.1 is NVIDIA's`. */
+export function vendorText(vendor: 'vgpu' | 'nvidia' | 'foreign' | null): string {
+  const texts = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'from neither vgpu-agent nor NVIDIA' };
+  return vendor === null ? 'unreadable' : texts[vendor];
+}
+
 export function shellWord(word: string): string {
   return /^[\w:/.@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
@@ -121,4 +127,14 @@ export function styleFor(options: StyleOptions): Style {
     bad: paint(31, 39),
     caution: paint(33, 39),
   };
+}
+
+// The one layout of labelled text.
+
+/**
+ * The label, then the text on one line or wrapped below its beginning. `width`: columns of the label, if it has colours.
+ */
+export function hanging(label: string, text: string, style: Style, width = label.length): string {
+  const indent = ' '.repeat(width);
+  return label + wrap(oneLine(text), style.width - width).replaceAll('\n', `\n${indent}`);
 }

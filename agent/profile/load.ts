@@ -3,9 +3,15 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { packageRoot, userProfiles } from '../lib/paths.js';
-import { parseJson } from './json.js';
+import { describing } from '../lib/schema.js';
 import type { Profile } from './types.js';
-import { badFile, createProfileValidator, type ProfileValidator, problemLines } from './validate.js';
+import {
+  badFile,
+  createProfileValidator,
+  type ProfileValidator,
+  parseJson,
+  problemLines,
+} from './validate.js';
 
 export interface ProfilePlaces {
   readonly directories: readonly string[];
@@ -66,7 +72,7 @@ export function loadProfile(name: string, places: ProfilePlaces = defaultProfile
   const found = known.find((profile) => profile.name === name);
   if (found === undefined) throw unknownProfile(name, known, places);
   const text = readText(found.path);
-  const profile: Profile = existsSync(validMark(text))
+  const profile: Profile = isMarked(text, places.schema)
     ? JSON.parse(text)
     : parseProfile(text, found.path, validatorOf(places.schema));
   if (profile.name !== name) {
@@ -76,9 +82,20 @@ export function loadProfile(name: string, places: ProfilePlaces = defaultProfile
   return profile;
 }
 
-/** Exists if the build has found this text of a profile valid (scripts/compile-schemas.ts). A build makes all marks again. */
-export function validMark(text: string): string {
-  const name = createHash('sha256').update(text).digest('hex');
+/** Whether the build has found this text of a profile valid by this schema. */
+function isMarked(text: string, schemaFile: string): boolean {
+  let schema: string;
+  try {
+    schema = readFileSync(schemaFile, 'utf8');
+  } catch {
+    return false; // validatorOf reports it
+  }
+  return existsSync(validMark(text, schema));
+}
+
+/** The file that scripts/compile-schemas.ts makes for a valid profile. A build makes all marks again. */
+export function validMark(text: string, schema: string): string {
+  const name = createHash('sha256').update(`${schema.length}\n${schema}${text}`).digest('hex');
   return path.join(packageRoot(), 'dist', 'agent', 'schemas', `${name}.profile`);
 }
 
@@ -159,7 +176,7 @@ export function validatorOf(file: string): ProfileValidator {
   try {
     const schema: unknown = JSON.parse(readFileSync(file, 'utf8'));
     if (typeof schema !== 'object' || schema === null) throw new TypeError('no object');
-    return createProfileValidator({ ...schema });
+    return createProfileValidator(describing({ ...schema }));
   } catch (error) {
     throw new VgpuError(`cannot use the schema of profiles ${file}: ${String(error)}`, {
       kind: 'internal',

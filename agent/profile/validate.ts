@@ -1,9 +1,9 @@
 import type { DefinedError } from 'ajv';
+import { type JSONVisitor, printParseErrorCode, visit } from 'jsonc-parser';
 import validRange from 'semver/ranges/valid.js';
 import { VgpuError } from '../lib/errors.js';
 import { type Schema, schemaCheck } from '../lib/schema.js';
 import { isVariable, variableNames, variablesIn } from './instance.js';
-import { type Json, linesIn, pointerPart } from './json.js';
 import { compilePattern } from './patterns.js';
 import type { Profile } from './types.js';
 
@@ -141,7 +141,6 @@ const expressions: readonly (readonly [place: string, ...groups: string[]])[] = 
 const ranges = ['/doctor/*/versions', '/log/reasons/*/versions', '/log/devices/*/versions'];
 const paths = ['/consumerLibraries/*', '/publicLinks/directories/*/*/path', '/environment/*/entries/*'];
 
-/** The texts at a place, each with its pointer. */
 function textsAt(value: unknown, place: string, pointer = ''): readonly (readonly [string, string])[] {
   if (place === '') return typeof value === 'string' ? [[pointer, value]] : [];
   if (typeof value !== 'object' || value === null) return [];
@@ -151,7 +150,7 @@ function textsAt(value: unknown, place: string, pointer = ''): readonly (readonl
   );
 }
 
-export function checkMeaning(profile: Profile): readonly Problem[] {
+function checkMeaning(profile: Profile): readonly Problem[] {
   const { log } = profile;
   const problems: Problem[] = [];
   const say = (pointer: string, message: string): void => {
@@ -232,4 +231,77 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
     }
   });
   return unique(problems);
+}
+
+// JSON with the place of every value. `JSON.parse` loses where a value stood, accepts a repeated key, and reports the
+// place of an error differently in each release of V8; a person who wrote a profile needs line and column.
+
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
+
+type JsonResult =
+  | { readonly kind: 'ok'; readonly value: Json }
+  /** `line 3, column 5: not JSON: comma expected`. */
+  | { readonly kind: 'bad'; readonly problem: string };
+
+/** One part of a JSON pointer, escaped (RFC 6901). */
+export function pointerPart(part: string | number): string {
+  return String(part).replaceAll('~', '~0').replaceAll('/', '~1');
+}
+
+/** Parses `text` strictly (RFC 8259): no comments, no trailing commas, no repeated keys. */
+export function parseJson(text: string): JsonResult {
+  const source = withoutMark(text);
+  try {
+    const [first] = walk(source).mistakes;
+    return first === undefined ? { kind: 'ok', value: JSON.parse(source) } : { kind: 'bad', problem: first };
+  } catch (error) {
+    // Of `walk`, or of JSON.parse.
+    if (!(error instanceof RangeError)) throw error;
+    return { kind: 'bad', problem: 'not JSON: too many levels' };
+  }
+}
+
+/** Line of every value in `text`, which parseJson has read, by JSON pointer (`/log/devices/0`); the root is ``. */
+export function linesIn(text: string): ReadonlyMap<string, number> {
+  return walk(withoutMark(text)).lines;
+}
+
+const withoutMark = (text: string): string => (text.startsWith('\uFEFF') ? text.slice(1) : text);
+
+/** Far more than any of our files has. `pathOf` takes time in proportion to the level. */
+const mostLevels = 200;
+
+function walk(source: string) {
+  const lines = new Map<string, number>();
+  const keys = new Set<string>();
+  const mistakes: string[] = [];
+  const found = (message: string, line: number, character: number): void => {
+    mistakes.push(`line ${line + 1}, column ${character + 1}: not JSON: ${message}`);
+  };
+  const value: JSONVisitor['onObjectBegin'] = (_, __, line, ___, pathOf) => {
+    const pointer = pathOf().map((part) => `/${pointerPart(part)}`);
+    if (pointer.length > mostLevels) throw new RangeError('too many levels');
+    lines.set(pointer.join(''), line + 1);
+  };
+  visit(
+    source,
+    {
+      onObjectBegin: value,
+      onArrayBegin: value,
+      onLiteralValue: (_, offset, length, line, character, pathOf) =>
+        value(offset, length, line, character, pathOf),
+      onObjectProperty: (key, _, __, line, character, pathOf) => {
+        const pointer = JSON.stringify([...pathOf(), key]);
+        if (keys.has(pointer)) found(`the key ${JSON.stringify(key)} is given twice`, line, character);
+        keys.add(pointer);
+      },
+      // `CommaExpected`: comma expected.
+      onError: (code, _, __, line, character) => {
+        const words = printParseErrorCode(code).replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter}`);
+        found(words.toLowerCase(), line, character);
+      },
+    },
+    { disallowComments: true, allowEmptyContent: false, allowTrailingComma: false },
+  );
+  return { lines, mistakes };
 }

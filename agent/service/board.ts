@@ -60,7 +60,6 @@ export interface ConsumerState {
 
 export interface Snapshot {
   readonly configProblem: string | null;
-  /** Of several hosts the one in use. */
   readonly host: HostState;
   /** Empty: there is one host, or none. */
   readonly hosts: readonly OneOfSeveral[];

@@ -116,7 +116,7 @@ export async function declare(effects: DeclaredEffects) {
       mark = markOf(effects.text);
       const loaded = load(await effects.manifest());
       if (loaded.kind === 'refused') {
-        refuse(loaded.problem, 'keeps the settings that it has');
+        refuse(loaded.problem, 'keeps its current settings');
         throw new VgpuError(loaded.problem, { kind: 'profile', operation: 'reload', path: agentConf });
       }
       board.update({ configProblem: null });

@@ -47,7 +47,7 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   gauge('vgpu_agent_info', 'The version of the service; always 1.', info);
   gauge(
     'vgpu_verdict',
-    'What each consumer uses: 1 for the verdict in force. simulated="1" is no real GPU.',
+    'Verdict of each consumer: 1 for the current verdict. simulated="1": not a real GPU.',
     consumers.flatMap(({ verdict, profile: of, unit: by }) =>
       modes.map((mode) => {
         const holds = verdict?.mode === mode;
@@ -59,7 +59,7 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   );
   gauge(
     'vgpu_verdict_look',
-    'The look that each verdict rests on, in milliseconds since 1970; 0: none so far.',
+    'Time of the check behind each verdict, in milliseconds since 1970; 0: no verdict yet.',
     consumers.map(({ verdict, profile: of, unit: by }) => ({
       labels: { profile: of, unit: by },
       value: verdict?.look?.id ?? 0,
@@ -67,37 +67,33 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   );
   gauge(
     'vgpu_agent_state',
-    'What the service is doing: 1 for the state in force, of several consumers the worst.',
+    'State of the service: 1 for the current state; with several consumers the worst.',
     phases.map((state) => ({ labels: { state }, value: flag(phase === state) })),
   );
   gauge('vgpu_drift', 'Files and links that differ from what was installed.', drift.length);
   gauge(
     'vgpu_config_refused',
-    '1: agent.json has a mistake. The service keeps the settings that it has; after a start, the defaults.',
+    '1: agent.json has a mistake. The service keeps its current settings until restarted, then uses the defaults.',
     flag(snapshot.configProblem !== null),
   );
-  gauge(
-    'vgpu_restart_pending',
-    '1: a restart of a consumer is due and waits.',
-    flag(pendingRestart !== null),
-  );
+  gauge('vgpu_restart_pending', '1: a restart of a consumer is pending.', flag(pendingRestart !== null));
   gauge('vgpu_host_up', '1: the host answers.', flag(host.answers === true));
   if (hosts.length > 0) {
     gauge(
       'vgpu_hosts_up',
-      'Each of several hosts: 1: it answers. in_use="1" is the one that the consumers use.',
+      '1: the host answers. in_use="1": the consumers use this host.',
       hosts.map(({ endpoint, inUse, answers }) => ({
         labels: { endpoint, in_use: inUse ? '1' : '0' },
         value: flag(answers === true),
       })),
     );
-    counter('vgpu_host_moves_total', 'Times that another host was taken into use.', hostMoves);
+    counter('vgpu_host_moves_total', 'Times that the service switched to another host.', hostMoves);
   }
   if (roundTrip !== null)
-    gauge('vgpu_host_round_trip_seconds', 'Time from a question to the host to its answer.', roundTrip);
+    gauge('vgpu_host_round_trip_seconds', 'Time from a request to the host until its answer.', roundTrip);
   if (repairMilliseconds !== null) {
     const seconds = repairMilliseconds / 1000;
-    gauge('vgpu_last_repair_seconds', 'Time from drift noticed to drift repaired, the last time.', seconds);
+    gauge('vgpu_last_repair_seconds', 'Duration of the last repair, from noticing the drift.', seconds);
   }
   counter('vgpu_checks_total', 'Inspections of the machine.', counters.checks);
   counter('vgpu_drifts_total', 'Differences found.', counters.drifts);

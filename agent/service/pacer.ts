@@ -1,5 +1,8 @@
 /** Runs one worker on request: immediately, after a quiet moment, or at a given time. Never two runs at a time. */
+
+import { setTimeout as sleep } from 'node:timers/promises';
 import { reportUnexpected } from '../lib/errors.js';
+import type { Board } from './board.js';
 
 export type Pacer = ReturnType<typeof pacer>;
 
@@ -75,4 +78,21 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal) {
  */
 export function steadyNow(): number {
   return performance.timeOrigin + performance.now();
+}
+
+// Waits that end: after a time, or when the service stops.
+
+/** Never rejects; ends early when the signal aborts. */
+export async function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  await sleep(milliseconds, undefined, { signal }).catch(() => {});
+}
+
+/** Until the host answers, but not longer than `limitMs`; at once where there is none to ask. */
+export async function hostKnown(board: Board, limitMs: number, signal: AbortSignal): Promise<void> {
+  if (board.now.host.endpoint === '' || board.now.host.answers === true) return;
+  const end = new AbortController();
+  board.listen((now) => {
+    if (now.host.answers === true) end.abort();
+  });
+  await pause(limitMs, AbortSignal.any([signal, end.signal]));
 }

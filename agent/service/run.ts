@@ -18,7 +18,7 @@ import { connectBus } from '../systemd/connection.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { journalWriter } from '../systemd/journal-writer.js';
 import { logNamespace } from '../systemd/unit-facts.js';
-import { askSessions } from '../verdict/host-sessions.js';
+import { askSessions } from '../verdict/watch-present.js';
 import { Board, recordTo } from './board.js';
 import { busName, serveBusObject, takeName } from './bus/object.js';
 import { type BusWatch, watchBus } from './bus/watch.js';
@@ -29,10 +29,9 @@ import type { JudgeEvent } from './judge/state.js';
 import { metricsOutput, metricsText } from './metrics.js';
 import { overview, statusDocument, statusLine } from './overview.js';
 import { engineMemory, memory, noteStart, pulse } from './own-process.js';
-import { steadyNow } from './pacer.js';
+import { hostKnown, pause, steadyNow } from './pacer.js';
 import { crowd, turns } from './served.js';
 import { runElsewhere, sessionsAsker } from './sessions-asker.js';
-import { hostKnown, pause } from './waiting.js';
 import { watchDirectories } from './watcher.js';
 
 /** A command holds the lock for seconds; an install that may roll back holds it until its verdict. */
@@ -92,7 +91,7 @@ async function runService(line: (text: string) => void, stopping: AbortControlle
   const crashes = noteStart(serviceStarts, Number(process.hrtime.bigint() / 1_000_000n));
   if (crashes.pauseMs > 0) {
     const seconds = crashes.pauseMs / 1000;
-    const often = `the service ended unexpectedly ${crashes.recent} times within 10 minutes: it begins in ${seconds} s; journalctl -u ${agentUnit} shows why it ended`;
+    const often = `the service ended unexpectedly ${crashes.recent} times within 10 minutes: it starts in ${seconds} s; journalctl -u ${agentUnit} shows why it ended`;
     line(often);
     // After READY=1, because consumers must not wait for this.
     helper.notify('READY=1', `STATUS=${often}`);

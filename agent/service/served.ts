@@ -1,20 +1,19 @@
-/** One consumer in the service: its keeper, its judge and its log. */
-
 import { isDeepStrictEqual } from 'node:util';
 import { dockerLogs } from '../containers/docker.js';
 import type { MachineFacts } from '../contracts/facts.js';
-import { servingNow } from '../install/pipeline/serving.js';
 import type { WatchingWorkplace } from '../install/pipeline/workplace.js';
 import { messageOf } from '../lib/errors.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
-import type { ContainerLog } from '../verdict/observation.js';
+import { entriesOfJournal, type LogEntry, readEntries } from '../verdict/log/entry.js';
+import { type LogJudge, logJudges } from '../verdict/log/judge.js';
+import type { ConfirmEffects, ContainerLog } from '../verdict/observation.js';
+import { servingNow } from '../verdict/watch-present.js';
 import { type Board, consumerBoard, type Record } from './board.js';
 import type { Desired } from './desired.js';
 import { judge as makeJudge } from './judge/judge.js';
 import { keeper as makeKeeper } from './keeper/keeper.js';
-import { watchConsumerLog } from './log-watch.js';
-import { pause } from './waiting.js';
+import { pause } from './pacer.js';
 import { allPlaces, watchPlaces } from './watcher.js';
 
 interface ServedEffects {
@@ -160,5 +159,87 @@ export function turns(): <T>(task: () => Promise<T>) => Promise<T> {
     const mine = last.then(task);
     last = mine.catch(() => {});
     return mine;
+  };
+}
+
+// Follows the consumer's log between verdicts, for lines about the GPU after the start was judged.
+
+/** Shortest time between verdicts, for a consumer that logs an error with every request. */
+const pauseMs = 10_000;
+
+interface LogWatchEffects {
+  readonly journal: JournalReader;
+  /** The output of its detached container; a container that ends by itself prints nothing more. */
+  readonly containerLogs: ConfirmEffects['containerLogs'];
+}
+
+/** Calls `onDoubt` when the log of a start has new findings. Costs a sleeping journalctl. */
+export async function watchConsumerLog(
+  profile: Profile,
+  { journal, containerLogs }: LogWatchEffects,
+  onDoubt: () => void,
+  signal: AbortSignal,
+): Promise<void> {
+  let timer: NodeJS.Timeout | null = null;
+  signal.addEventListener('abort', () => {
+    if (timer !== null) clearTimeout(timer);
+  });
+  const doubt = (): void => {
+    timer ??= setTimeout(() => {
+      timer = null;
+      onDoubt();
+    }, pauseMs);
+  };
+  await Promise.all([
+    followJournal(profile, journal, doubt, signal),
+    followContainers(profile, containerLogs, doubt, signal),
+  ]);
+}
+
+async function followJournal(
+  profile: Profile,
+  journal: JournalReader,
+  doubt: () => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const cursor = await journal.tail(signal).catch(() => null);
+  const newJudge = logJudges(profile);
+  let listener = listen(newJudge(), doubt);
+  let invocationId: string | null = null;
+  for await (const entry of journal.follow({ unit: profile.unit, cursor, signal })) {
+    if (entry.invocationId === null || entry.pid === 1) continue;
+    if (entry.invocationId !== invocationId) {
+      // systemd reports a new start; the code that follows that start judges its first lines.
+      invocationId = entry.invocationId;
+      listener = listen(newJudge(), doubt);
+    }
+    listener(entriesOfJournal(entry));
+  }
+}
+
+async function followContainers(
+  profile: Profile,
+  containerLogs: LogWatchEffects['containerLogs'],
+  doubt: () => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const newJudge = logJudges(profile);
+  for await (const { bytes } of containerLogs(signal)) {
+    const listener = listen(newJudge(), doubt);
+    for await (const entry of readEntries(bytes)) listener([entry]);
+  }
+}
+
+function listen(judge: LogJudge, doubt: () => void): (entries: readonly LogEntry[]) => void {
+  let last = '';
+  return (entries) => {
+    for (const entry of entries) judge.push(entry);
+    const { reason, load, loadError } = judge.findings();
+    // If following began in the middle of a start, its devices were announced before; a load is enough.
+    const said = reason === null || reason === 'no-discovery-line' ? '' : reason;
+    const now = `${said} ${load?.outcome ?? ''} ${loadError === null ? '' : 'failed'}`.trim();
+    if (now === last) return;
+    last = now;
+    if (now !== '') doubt();
   };
 }

@@ -3,18 +3,19 @@
  * once for each user and host. Over a unix socket the host identifies a guest by its user, and the service may not become
  * another user, so systemd starts the probe.
  */
+
 import { type ChildProcess, spawn } from 'node:child_process';
 import { Duplex, type Writable } from 'node:stream';
 import { type CommandRunner, toolEnvironment } from '../lib/run-command.js';
 import { setprivFor } from '../lib/trust/run-as.js';
+import type { SessionsAnswer } from '../verdict/observation.js';
 import {
   answerOf,
   hasEnded,
   processAt,
-  type SessionsAnswer,
   type SessionsQuestion,
   sessionsLimitMs,
-} from '../verdict/host-sessions.js';
+} from '../verdict/watch-present.js';
 
 type AskSessions = (question: SessionsQuestion) => Promise<SessionsAnswer>;
 

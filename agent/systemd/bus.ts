@@ -102,10 +102,8 @@ export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
   const subscribe = (): Promise<unknown> => manager('Subscribe').catch(ignoreSubscribed);
   const jobs = jobWatcher(bus, subscribe);
 
-  const job = (verb: 'Start' | 'Stop', name: string, timeoutMs: number): Promise<JobResult> =>
-    explain(`${verb.toLowerCase()} ${name}`, name, () =>
-      jobs.run(() => enqueue(verb, name), name, timeoutMs),
-    );
+  const resetFailed = (name: string): Promise<unknown> =>
+    working('ResetFailedUnit', 's', [name]).catch(ignoreNotLoaded);
 
   return {
     unit: (name) => explain(`read unit ${name}`, name, () => readUnit(name, manager, properties)),
@@ -122,11 +120,19 @@ export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
       explain(`restart ${name}`, name, async () => {
         // The start limit counts our restart too: without this, a consumer that crash-loops could not be
         // helped, and a second install within seconds would be refused by systemd.
-        await working('ResetFailedUnit', 's', [name]).catch(ignoreNotLoaded);
+        await resetFailed(name);
         return jobs.run(() => enqueue('Restart', name), name, timeoutMs);
       }),
-    start: (name, timeoutMs) => job('Start', name, timeoutMs),
-    stop: (name, timeoutMs) => job('Stop', name, timeoutMs),
+    start: (name, timeoutMs) =>
+      explain(`start ${name}`, name, () => jobs.run(() => enqueue('Start', name), name, timeoutMs)),
+    stop: (name, timeoutMs) =>
+      explain(`stop ${name}`, name, async () => {
+        const result = await jobs.run(() => enqueue('Stop', name), name, timeoutMs);
+        // A unit that had to be killed is failed, and systemd does not unload a failed unit (CollectMode=). It has
+        // stopped even if that cannot be reset.
+        await resetFailed(name).catch(() => {});
+        return result;
+      }),
     processes: (name) =>
       explain(`list processes of ${name}`, name, async () => {
         const [list] = await manager('GetUnitProcesses', 's', [name]);

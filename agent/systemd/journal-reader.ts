@@ -3,7 +3,7 @@ import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, VgpuError } from '../lib/errors.js';
-import { member } from '../lib/json.js';
+import { jsonIn, member } from '../lib/json.js';
 import { splitLines } from '../lib/lines.js';
 import { toolEnvironment } from '../lib/run-command.js';
 import type { JournalEntry, JournalReader } from './types.js';
@@ -229,19 +229,12 @@ function unreadable(journalctl: string, why: string, cause?: unknown): VgpuError
   });
 }
 
-// One line of `journalctl -o json` to a JournalEntry.
-
 /** The fields that are read; journalctl adds `__CURSOR` by itself. */
 const outputFields = ['MESSAGE', '_PID', '_SYSTEMD_INVOCATION_ID', 'INVOCATION_ID'].join(',');
 
 /** Null if the line is no JSON object with a cursor, as in a journal that is cut short in the middle of an entry. */
 export function parseEntry(line: string): JournalEntry | null {
-  let fields: unknown;
-  try {
-    fields = JSON.parse(line);
-  } catch {
-    return null;
-  }
+  const fields = jsonIn(line);
   const get = (name: string): string | null => fieldText(member(fields, name));
   const cursor = get('__CURSOR');
   if (cursor === null) return null;

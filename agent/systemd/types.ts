@@ -11,6 +11,7 @@ export interface Manager {
   /** Resolves when the job is over, with its result; rejects when `timeoutMs` pass. */
   restart(name: string, timeoutMs: number): Promise<JobResult>;
   start(name: string, timeoutMs: number): Promise<JobResult>;
+  /** The unit is then inactive, even if it had failed or had to be killed. */
   stop(name: string, timeoutMs: number): Promise<JobResult>;
   processes(name: string): Promise<readonly number[]>;
   /** Listens for the end of a transient unit that is about to be started. */

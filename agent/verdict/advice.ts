@@ -2,6 +2,7 @@
 
 import { editCommand } from '../containers/container-unit.js';
 import { olderSide } from '../contracts/probe.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import type { Device, Mode, Reason } from '../contracts/verdict.js';
 import { choiceOf, titleOf } from '../profile/instance.js';
 import { logNamespace, namespaceOption } from '../systemd/unit-facts.js';
@@ -48,13 +49,11 @@ const unitCommand: Next = ({ profile, unit }) => {
     ? 'systemctl list-unit-files --type=service'
     : `systemctl status ${profile.unit}`;
 };
-const journalctl = ({ unit }: Observation): string =>
-  ['sudo journalctl', ...namespaceOption(logNamespace(unit))].join(' ');
-const allLogs: Next = (seen) => `${journalctl(seen)} --unit=${seen.profile.unit} --lines=100`;
+const allLogs: Next = (seen) => `${journalctl(seen.unit)} --unit=${seen.profile.unit} --lines=100`;
 const logs: Next = (seen) =>
   seen.invocationId === null
     ? allLogs(seen)
-    : `${journalctl(seen)} _SYSTEMD_INVOCATION_ID=${seen.invocationId}`;
+    : `${journalctl(seen.unit)} _SYSTEMD_INVOCATION_ID=${seen.invocationId}`;
 /** A restart or another setting of the unit does not help if memory is short or no layer was requested. */
 const unlessDoctor =
   (next: Next): Next =>
@@ -64,7 +63,7 @@ const unlessDoctor =
 /** By reason; docs/reference/reasons.md has the long form. */
 const advices: Readonly<Record<Reason, Advice>> = {
   'driver-too-old': {
-    why: 'finds the NVIDIA driver too old for it',
+    why: 'needs a newer NVIDIA driver',
     repair: 'update the driver on the host',
     next: askHost,
   },
@@ -79,7 +78,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
     next: askHost,
   },
   'discovery-timeout': { why: 'gave up looking for GPUs before one answered', next: restart },
-  'probe-crashed': { why: 'lost a process to a crash while it looked for GPUs', next: logs },
+  'probe-crashed': { why: 'had a process that crashed while it looked for GPUs', next: logs },
   'devices-hidden-by-environment': {
     why: 'does not see its GPUs: an environment variable hides them',
     repair: 'remove the variable',
@@ -90,14 +89,14 @@ const advices: Readonly<Record<Reason, Advice>> = {
     repair: 'remove the variable',
     next: editVariable('library-forced-to-cpu'),
   },
-  'no-discovery-line': { why: 'did not say which device it uses', next: logs },
+  'no-discovery-line': { why: 'did not log which device it uses', next: logs },
   'unsupported-log-version': {
-    why: 'is of a version that does not say which device it uses',
+    why: 'has a version that does not log which device it uses',
     repair: 'update it',
     next: logs,
   },
   'shim-not-loaded': { why: 'was not seen to use the libcuda of vgpu-agent', next: install },
-  'foreign-library-loaded': { why: 'uses a libcuda that is not that of vgpu-agent', next: plan },
+  'foreign-library-loaded': { why: "uses another libcuda than vgpu-agent's", next: plan },
   'library-not-found': { why: 'cannot load libcuda.so.1', next: install },
   // Another install would change nothing; the plan checks the preload and warns of settings that hide it.
   'preload-ignored': {
@@ -105,7 +104,11 @@ const advices: Readonly<Record<Reason, Advice>> = {
     next: plan,
   },
   'host-unreachable': { why: 'cannot reach the host', repair: 'start vgpu-hostd there', next: restart },
-  'host-refused': { why: 'is refused by the host', repair: 'see the log of vgpu-hostd there', next: askHost },
+  'host-refused': {
+    why: 'was refused by the host',
+    repair: 'read the log of vgpu-hostd there',
+    next: askHost,
+  },
   'host-foreign': {
     why: 'finds a program other than vgpu-hostd at the address of the host',
     repair: 'give the address to vgpu-hostd, or name another one (--host)',
@@ -116,9 +119,9 @@ const advices: Readonly<Record<Reason, Advice>> = {
     next: (seen) => (isGuestOlder(seen) ? install(seen) : askHost(seen)),
   },
   'host-slow': { why: 'waits too long for the host', next: askHost },
-  'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
+  'transport-blocked-by-sandbox': { why: "cannot reach the host because of its unit's sandbox", next: edit },
   'output-bypasses-journal': {
-    why: 'writes a log that does not reach the journal',
+    why: 'does not log to the journal',
     next: edit,
   },
   'unit-failed': {
@@ -134,15 +137,20 @@ const advices: Readonly<Record<Reason, Advice>> = {
     next: () => 'systemctl status systemd-journald.service',
   },
   'journal-cut': {
-    why: 'wrote the beginning of its log, which is no longer in the journal',
-    repair: 'give it something to do and ask again, because the host then shows whether it computes there',
+    why: 'logged its search for GPUs, but the journal no longer has that part',
+    repair:
+      'send the service a request and verify again: the host then reports whether the service computes there',
     next: verify,
   },
-  'memory-round-trip-failed': { why: 'has a GPU whose memory does not keep what is written', next: probe },
+  'memory-round-trip-failed': {
+    why: 'has a GPU that returned other bytes than were written to its memory',
+    next: probe,
+  },
   'consumer-not-restarted': { why: 'was started before the shim was in place', next: restart },
   'environment-removed': {
-    why: 'runs without the libcuda of vgpu-agent: a wrapper takes the variables away that its unit sets',
-    repair: 'have the wrapper keep LD_LIBRARY_PATH and LD_PRELOAD; another restart changes nothing',
+    why: 'runs without the libcuda of vgpu-agent: a wrapper removes the variables that its unit sets',
+    repair:
+      'change the wrapper so that it keeps LD_LIBRARY_PATH and LD_PRELOAD; a restart alone does not help',
     next: edit,
   },
   'probe-disagrees': { why: 'and vgpu-probe disagree about the GPU', next: restart },
@@ -156,18 +164,18 @@ const advices: Readonly<Record<Reason, Advice>> = {
     why: 'found the GPU when it started, but put a model on the CPU',
     repair: ({ present: { loaded } }) =>
       loaded.kind === 'told' && loaded.models.length === 0
-        ? 'nothing is loaded now; the next one may go there too'
+        ? 'no model is loaded now; the next one may be put there too'
         : 'it stays there until it is unloaded',
     next: unlessDoctor(restart),
   },
   'no-session': {
     why: 'has no session at the host now',
-    repair: 'give it something to do and ask again',
+    repair: 'send it a request and verify again',
     next: verify,
   },
   'no-work-yet': {
     why: 'has not yet shown that it computes on the GPU',
-    repair: 'give it something to do, or wait until its model is loaded, and ask again',
+    repair: 'send it a request, or wait until its model is loaded, and verify again',
     next: verify,
   },
   'context-create-failed': {
@@ -178,7 +186,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
     why: 'has a GPU on which the test kernels failed or computed wrong numbers',
     next: (seen) => `${probe(seen)} --compute`,
   },
-  'evidence-stale': { why: 'was not seen for a while', next: verify },
+  'evidence-stale': { why: 'was not checked recently', next: verify },
 };
 
 const modeTexts: Readonly<Record<Mode, (title: string) => string>> = {
@@ -187,6 +195,11 @@ const modeTexts: Readonly<Record<Mode, (title: string) => string>> = {
   degraded: (title) => `${title} is not confirmed to run on the GPU`,
   undetermined: (title) => `Unknown whether ${title} runs on the GPU`,
 };
+
+/** The beginning of a command that shows the journal to which the unit logs. */
+export function journalctl(unit: UnitFacts): string {
+  return ['sudo journalctl', ...namespaceOption(logNamespace(unit))].join(' ');
+}
 
 export function reasonClause(reason: Reason): string {
   return advices[reason].why;

@@ -13,6 +13,7 @@
 import { type Carrier, carrierCodes } from '../contracts/shim-codes.js';
 import type { Device, Mode, Reason, Verdict } from '../contracts/verdict.js';
 import { parseEndpoint, splitHosts } from '../guest/vgpu-host/endpoint.js';
+import { plural } from '../lib/text.js';
 import { hostOfUnit } from '../systemd/unit-environment.js';
 import { journalBypass } from '../systemd/unit-facts.js';
 import { adviceOn } from './advice.js';
@@ -327,8 +328,12 @@ function explainSilence(observation: Observation): { reason: Reason; detail: str
   const { journalCut = false } = observation;
   if (journalCut && logFile === null) {
     const left =
-      log.entries === 0 ? 'no entry of this start is there' : `${log.entries} later entries are there`;
-    return { reason: 'journal-cut', detail: `${left}; older ones were removed, or journald stores none` };
+      log.entries === 0
+        ? 'the journal has no line of this start'
+        : `the journal has ${plural(log.entries, 'line')} of this start, but not the first ones`;
+    const why =
+      'journald removed the older ones, or stores none: SystemMaxUse= and Storage= in journald.conf';
+    return { reason: 'journal-cut', detail: `${left}; ${why}` };
   }
   const detail = log.entries === 0 ? 'the journal has no entry of this start' : null;
   return { reason: 'no-discovery-line', detail };

@@ -22,7 +22,6 @@ import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './watch-proces
 type Weight = Evidence['weight'];
 type Say = (text: string, weight?: Weight) => Evidence;
 
-/** Makes the evidence of one kind and source. */
 function from(kind: Evidence['kind'], source: string): Say {
   return (text, weight = 'neutral') => ({ kind, text, weight, source });
 }
@@ -60,7 +59,10 @@ function unitEvidence(observation: Observation): readonly Evidence[] {
   const say = from('unit', observation.profile.unit);
   if (unit.kind !== 'loaded')
     return [
-      say(unit.kind === 'absent' ? 'systemd knows no such unit' : `the unit is ${unit.kind}`, 'against'),
+      say(
+        unit.kind === 'absent' ? 'systemd has no unit of this name' : `the unit is ${unit.kind}`,
+        'against',
+      ),
     ];
   const { activeState, subState, result } = unit;
   const bypass = journalBypass(unit);
@@ -90,7 +92,7 @@ function loadedEvidence(observation: Observation): readonly Evidence[] {
   const { loaded } = observation.present;
   if (loaded.kind === 'unasked') return [];
   const say = from('loaded', loaded.url);
-  if (loaded.kind === 'silent') return [say(`it does not report it: ${loaded.message}`)];
+  if (loaded.kind === 'silent') return [say(`it does not report its models: ${loaded.message}`)];
   const twice = countedTwice(observation);
   return loaded.models.map(({ name, bytes, gpuBytes }) => {
     if (bytes === 0) return say(`${name}: it reports no size`);
@@ -103,10 +105,10 @@ function loadedEvidence(observation: Observation): readonly Evidence[] {
 function sessionsEvidence(observation: Observation): readonly Evidence[] {
   const { sessions, loaded } = observation.present;
   if (sessions.kind === 'unasked') return [];
-  const { unit, endpoint } = observation;
+  const { unit, endpoint, profile } = observation;
   const host = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
   const say = from('sessions', `${host}, its list of this guest's sessions`);
-  if (sessions.kind === 'unknown') return [say(`the host does not report them: ${sessions.message}`)];
+  if (sessions.kind === 'unknown') return [say(`the host does not report its sessions: ${sessions.message}`)];
   const { turnedAway, refusedKernels, memory } = sessions;
   const own = computing(sessions.own).map(({ claimed, memory: held, launches, age }) => {
     const who = `${claimed.program} (process ${claimed.pid}) for ${(age / 1000).toFixed(0)} s`;
@@ -115,8 +117,8 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
   });
   const missed = loaded.kind === 'told' && loaded.models.length > 0;
   const none = missed
-    ? say('no process of it has a session', 'against')
-    : say('no process of it has a session: nothing is loaded on the GPU');
+    ? say(`no process of ${profile.unit} has a session`, 'against')
+    : say(`no process of ${profile.unit} has a session: nothing is loaded on the GPU`);
   const more = [
     turnedAway === null ? null : turnedAwayText(turnedAway),
     refusedKernels === null ? null : refusedKernelsText(refusedKernels),
@@ -132,8 +134,8 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
 const mappedTexts: Readonly<Record<Mapped, readonly [text: string, weight: Weight]>> = {
   shim: ['has the libcuda of vgpu-agent loaded', 'for'],
   stale: ['has an older libcuda of vgpu-agent loaded, whose file is gone', 'against'],
-  foreign: ['has another libcuda loaded than that of vgpu-agent', 'against'],
-  mixed: ['has two libraries named libcuda loaded: that of vgpu-agent and another one', 'against'],
+  foreign: ["has loaded another libcuda than vgpu-agent's", 'against'],
+  mixed: ["has loaded two libraries named libcuda: vgpu-agent's and another one", 'against'],
   none: ['has no libcuda loaded', 'neutral'],
   unknown: ['could not be examined', 'neutral'],
 };

@@ -2,12 +2,17 @@
 import type { Emit } from '../contracts/events.js';
 import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
 import type { ProbeResult, ProbeRun } from '../contracts/probe.js';
-import type { HostSession, MemoryTold, RefusedKernels, TurnedAway } from '../contracts/sessions.js';
+import type {
+  HostSession,
+  MemoryTold,
+  RefusedKernels,
+  SessionsReport,
+  TurnedAway,
+} from '../contracts/sessions.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Look } from '../contracts/verdict.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
-import type { SessionsAnswer } from './host-sessions.js';
 import type { LogFindings } from './log/findings.js';
 
 export type End = 'settled' | 'timed-out' | 'unit-failed' | 'unit-restarting';
@@ -53,7 +58,6 @@ export interface Observation {
   readonly probe: ProbeResult | null;
   readonly computeAsked?: boolean;
   readonly host: HostFacts['answer'] | null;
-  /** Of several hosts the one in use. */
   readonly endpoint: string;
   /** All of them, as `HostFacts` has them; absent: `endpoint` is the only one. */
   readonly hosts?: string;
@@ -95,8 +99,21 @@ export interface ContainerLog {
   readonly bytes: AsyncIterable<Buffer>;
 }
 
-export interface ConfirmOptions {
+/** The settings of a confirmation that its caller chooses. */
+export interface Confirming {
   readonly profile: Profile;
+  /** The caller has restarted the unit for this start since its settings were made. */
+  readonly restarted?: boolean;
+  /** Overrides the profile's time-outs, and ends our own reading and the probe, too: a person has named it. */
+  readonly timeoutMs: number | null;
+  /** Overrides the profile's time-outs for the consumer alone: our own work may take longer on a busy machine. */
+  readonly patienceMs?: number | null;
+  /** The probe runs kernels too: it is asked whatever the profile says, and GPU needs their numbers right. */
+  readonly compute?: boolean;
+  readonly signal: AbortSignal;
+}
+
+export interface ConfirmOptions extends Confirming {
   /** The start to judge; null: the one that the unit is in now. */
   readonly invocationId: string | null;
   /** Journal position before the restart (JournalReader.tail); null reads the invocation from its beginning. */
@@ -107,12 +124,6 @@ export interface ConfirmOptions {
   readonly libraryDirectories: number;
   /** How long the unit's main process has been running; null: not known. */
   readonly ageMs: number | null;
-  /** The service has restarted the unit for this start since its settings were made. */
-  readonly restarted?: boolean;
-  /** Overrides the profile's time-outs, and ends our own reading and the probe, too. */
-  readonly timeoutMs: number | null;
-  /** Overrides the profile's time-outs for the consumer alone. */
-  readonly patienceMs?: number | null;
   /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`: decides which sandbox settings block it. */
   readonly endpoint: string;
   readonly hosts?: string;
@@ -125,9 +136,6 @@ export interface ConfirmOptions {
   readonly composed?: boolean;
   /** Begun before the restart; confirm() ends it. Without: it begins its own. */
   readonly looking?: ProcessWatch | null;
-  /** The probe runs kernels too: it is asked whatever the profile says, and GPU needs their numbers right. */
-  readonly compute?: boolean;
-  readonly signal: AbortSignal;
 }
 
 export interface ProcessWatch {
@@ -148,6 +156,11 @@ export type LoadedSeen =
   | { readonly kind: 'told'; readonly url: string; readonly models: readonly LoadedModel[] }
   | { readonly kind: 'silent'; readonly url: string; readonly message: string }
   | { readonly kind: 'unasked' };
+
+export type SessionsAnswer =
+  | { readonly kind: 'told'; readonly report: SessionsReport; readonly seconds: number }
+  /** The host is too old for this query, or does not answer. */
+  | { readonly kind: 'unknown'; readonly message: string };
 
 export type SessionsSeen =
   | {

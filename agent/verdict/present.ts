@@ -11,7 +11,7 @@ import type {
 } from '../contracts/sessions.js';
 import { statusCodes } from '../contracts/shim-codes.js';
 import type { Mode, Reason } from '../contracts/verdict.js';
-import { member } from '../lib/json.js';
+import { jsonIn, member } from '../lib/json.js';
 import type { ServingRule } from '../profile/types.js';
 import type { LoadedModel, Observation, PresentSeen } from './observation.js';
 
@@ -122,7 +122,10 @@ function ofLoaded(
   const fewer = holding !== null && holding.length < served;
   const patience = models.some(({ bytes }) => bytes > 0) ? loadSeconds : unsizedLoadSeconds;
   if (fewer && elsewhere.length === 0 && youngest !== null && youngest < patience) {
-    return { kind: 'loads', detail: `${names}: a process of it began ${youngest} s ago and may be loading` };
+    return {
+      kind: 'loads',
+      detail: `${names}: a process of it started ${youngest} s ago and may be loading`,
+    };
   }
   if (holding?.length === 0) {
     return onCpu(`${names}: loaded, and the host has no session of its processes that holds memory`);
@@ -140,7 +143,7 @@ function ofLoaded(
     return { kind: 'contradicted', mode: 'degraded', reason, detail: placed.join('; ') };
   }
   if (holding !== null && holding.length < served) {
-    const detail = `${names}: ${served} are served, and the host has ${holding.length} of its processes`;
+    const detail = `${names}: the host should have sessions of ${served} of its processes, and has ${holding.length}`;
     return { kind: 'contradicted', mode: 'degraded', reason: 'model-on-cpu', detail };
   }
   if (holding?.some(({ launches }) => launches > 0) === true) return { kind: 'works', loaded: true };
@@ -231,13 +234,7 @@ const maxNameLength = 100;
 export function loadedModels(rule: ServingRule, body: string): readonly LoadedModel[] | null {
   const { sizes } = rule;
   if (sizes === undefined) return null;
-  let value: unknown;
-  try {
-    value = JSON.parse(body);
-  } catch {
-    return null;
-  }
-  const list = member(value, rule.list);
+  const list = member(jsonIn(body), rule.list);
   // Go writes an empty list that was never filled as null.
   if (list === null) return [];
   if (!Array.isArray(list)) return null;

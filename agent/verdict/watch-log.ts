@@ -1,10 +1,9 @@
 /** Follows one consumer's log (journal, file or container) and judges it meanwhile. */
 import { messageOf } from '../lib/errors.js';
 import type { JournalEntry } from '../systemd/types.js';
-import { entriesOfJournal, type LogEntry, withoutContainerName } from './log/entry.js';
+import { entriesOfJournal, type LogEntry, readEntries, withoutContainerName } from './log/entry.js';
 import type { JudgeState } from './log/findings.js';
 import { type LogJudge, logJudges } from './log/judge.js';
-import { readEntries } from './log/lines.js';
 import type { ConfirmEffects, ConfirmOptions, Line } from './observation.js';
 
 /** The number of entries kept for each start that systemd has not reported yet. */

@@ -150,6 +150,7 @@ export function show(status) {
       ['State', text(at(service, 'state'))],
       ['Problem', text(at(service, 'problem'))],
       ['agent.json is not in force', text(at(service, 'configProblem'))],
+      ['agent.json is not valid', text(at(status, 'configProblem'))],
       ['Restart due', restart(at(service, 'pendingRestart'))],
       [
         'Since its start',

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { type CdiSpec, cdiKind, cdiNvidiaKind, devicesIn } from '../../containers/cdi.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
-import { cdiSpec, deviceCount } from '../../install/plan/cdi.js';
+import { cdiSpec, deviceCount } from '../../install/plan/container.js';
 import { ExitCode } from '../../lib/errors.js';
 import { oneLine, type Style } from '../../lib/text.js';
 import {

@@ -105,7 +105,7 @@ export async function describeProgram(
   argv: readonly string[] = [],
 ): Promise<void> {
   program
-    .description('Runs CUDA programs of this guest, Ollama first, on the GPU of its host.')
+    .description('Runs CUDA programs of this guest, such as Ollama, on the GPU of its host.')
     .option('--json', 'print the result as one JSON document (docs/json/ describes them)')
     .option('--no-color', 'no colours (NO_COLOR does the same)')
     .addOption(new Option('-q, --quiet', 'only results, warnings and failures').conflicts('verbose'))
@@ -118,7 +118,7 @@ export async function describeProgram(
         ['sudo vgpu-agent install', 'give Ollama the GPU of the host, and verify it'],
         ['vgpu-agent plan', 'show what would change'],
         ['sudo vgpu-agent verify', 'verify that it uses the GPU now'],
-        ['sudo vgpu-agent doctor', 'find out why it does not'],
+        ['sudo vgpu-agent doctor', 'find out why it does not use the GPU'],
         ['sudo vgpu-agent uninstall', 'restore everything as it was before'],
       ),
     );
@@ -244,7 +244,7 @@ type Make = (run: Run) => Command;
 const loaders = {
   setup: async () => (await import('./setup.js')).setupCommand,
   install: async () => (await import('./install.js')).installCommand,
-  plan: async () => (await import('./plan.js')).planCommand,
+  plan: async () => (await import('./install.js')).planCommand,
   status: async () => (await import('./status.js')).statusCommand,
   verify: async () => (await import('./verify.js')).verifyCommand,
   doctor: async () => (await import('./doctor.js')).doctorCommand,

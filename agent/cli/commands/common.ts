@@ -61,7 +61,7 @@ export async function withWorkplace<T>(
       kind: 'note',
       level: 'warning',
       code: 'bus-away',
-      text: `${message}; systemd is asked without it, and vgpu-agent.service and the probe are left out`,
+      text: `${message}; continuing without it: vgpu-agent.service is not asked, and the probe does not run`,
       remedy: remedy ?? null,
     });
   const { work, close } = openWorkplace(
@@ -99,7 +99,7 @@ export function dryRun(command: string, plan: Plan, { verbose }: CommandContext,
   return {
     exitCode: ExitCode.done,
     document: changeDocument(command, 'dry-run', plan, 0, more),
-    text: (style) => planText(plan, style, { full: verbose }),
+    text: (style) => `${planText(plan, style, { full: verbose })}\ndry run: nothing was changed`,
   };
 }
 
@@ -166,10 +166,10 @@ export function requireSomeoneToAsk(
   look: string,
 ): asserts context is CommandContext & { readonly ask: NonNullable<CommandContext['ask']> } {
   if (context.ask !== null) return;
-  throw new VgpuError(`${command} asks before it goes on, and there is no terminal to ask on`, {
+  throw new VgpuError(`${command} asks for confirmation, and there is no terminal to ask on`, {
     kind: 'usage',
     operation: command,
-    remedy: `vgpu-agent ${command} --yes to go on, or ${look} to look first`,
+    remedy: `vgpu-agent ${command} --yes to continue without asking, or ${look}, which changes nothing`,
   });
 }
 
@@ -226,8 +226,8 @@ function unitName(value: string): string {
   );
 }
 
-const profileHelp = 'what the service needs: the name of a profile (default: the installed one, else ollama)';
-const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
+const profileHelp = 'the profile of the service, by name (default: the installed one, else ollama)';
+const unitHelp = 'the systemd service, for instance one of several (default: the one that the profile names)';
 
 export function serviceCommand(name: string, description: string): Command {
   return new Command(name)
@@ -237,13 +237,13 @@ export function serviceCommand(name: string, description: string): Command {
 }
 
 export const hostHelp =
-  'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT; several: repeat it, or use commas';
+  'address of vgpu-hostd: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT; for several, repeat the option or use commas';
 
 export const unreachableHelp =
   'continue even if the host does not answer (to build an image, or before the host is set up)';
 
 export const computeHelp =
-  'also run test kernels on the device and check every number; the verdict is GPU only if all are right';
+  'also run test kernels on the device and check every result; the verdict is GPU only if all are correct';
 
 export function examples(...lines: readonly (readonly [command: string, what: string])[]): string {
   return `\nExamples:\n${lines.map(([command, what]) => `  ${command}\n      ${what}`).join('\n')}`;

@@ -1,5 +1,3 @@
-/** `vgpu-agent completion`: prints the completion script that the build wrote for a shell. */
-
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Argument, Command } from 'commander';
@@ -10,7 +8,6 @@ import { examples, type Run } from './common.js';
 export const shells = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof shells)[number];
 
-/** Where scripts/write-completions.ts puts the script for a shell. */
 export function completionFile(shell: Shell): string {
   return path.join(packageRoot(), 'dist', 'bundle', 'completions', `vgpu-agent.${shell}`);
 }

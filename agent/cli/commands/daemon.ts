@@ -1,4 +1,3 @@
-/** `vgpu-agent restart` and `metrics`: questions to the agent's service. */
 import { Command } from 'commander';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { member } from '../../lib/json.js';
@@ -8,12 +7,15 @@ import { type CommandContext, examples, type Outcome, type Run, requireRoot } fr
 
 export function restartCommand(run: Run): Command {
   return new Command('restart')
-    .description("make pending restarts of the agent's service now")
+    .description('restart the services whose restart vgpu-agent.service has postponed')
     .addHelpText(
       'after',
-      `\nThe agent's service does not restart a service that has a live session at the host. This command makes only restarts\nthat are pending; sessions and requests of those services end.\n${examples(
-        ['vgpu-agent status', 'what is due, why, and what it waits for'],
-        ['sudo vgpu-agent restart && sudo vgpu-agent verify', 'now, and the verdict on the new start'],
+      `\nvgpu-agent.service does not restart a service that has a live session at the\nhost. This command makes only the restarts that were postponed for that reason;\nsessions and requests of those services end.\n${examples(
+        ['vgpu-agent status', 'pending restarts, with their reasons and what delays them'],
+        [
+          'sudo vgpu-agent restart && sudo vgpu-agent verify',
+          'restart now, then the verdict on the new start',
+        ],
       )}`,
     )
     .action(() => run(restart));
@@ -21,7 +23,8 @@ export function restartCommand(run: Run): Command {
 
 async function restart(context: CommandContext): Promise<Outcome> {
   requireRoot(context, 'restart');
-  const remedy = 'sudo systemctl restart the service itself, or sudo systemctl start vgpu-agent';
+  const remedy =
+    'restart the service itself with sudo systemctl restart, or start the agent: sudo systemctl start vgpu-agent';
   const restarts = begunIn(
     await asked('restart', 'it has no restart due', remedy, (agent) => agent.restart()),
   );

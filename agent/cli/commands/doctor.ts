@@ -14,7 +14,7 @@ import { bytes, oneLine, plural } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
 import { isHealthy } from '../../verdict/doctor/diagnose.js';
 import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
-import type { TraceFacts } from '../../verdict/doctor/trace/bindings.js';
+import type { TraceFacts } from '../../verdict/doctor/trace.js';
 import { doctorText, traceText } from '../output/doctor-text.js';
 import { planQuestion } from '../output/plan-text.js';
 import { gatherReport } from '../report/report.js';
@@ -60,11 +60,11 @@ export function doctorCommand(run: Run): Command {
     .option('--fix', 'repair the installation: show the plan, ask, check again')
     .option(
       '--trace',
-      'restart the service with a tracer that shows the library of each CUDA symbol, then without it; asks first',
+      'restart the service with a tracer, show the library of each CUDA symbol, and restart it without the tracer; asks first',
     )
     .option(
       '--report <file>',
-      'write a tarball for a bug report without secrets; lists its contents and asks first',
+      'write a tarball for a bug report, with secrets removed; lists its contents and asks first',
     )
     .option('-y, --yes', 'do not ask')
     .option(
@@ -76,8 +76,8 @@ export function doctorCommand(run: Run): Command {
       'after',
       `\nThe first BROKEN is the reason. man vgpu-doctor explains each check.\nThe exit code is 0 when nothing is broken and the GPU is confirmed, else the\nverdict: 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['sudo vgpu-agent doctor', 'what is wrong, and what to do'],
-        ['sudo vgpu-agent doctor --fix', 'repair it, where vgpu-agent can'],
-        ['sudo vgpu-agent doctor --trace', 'which libcuda it really calls; restarts it twice'],
+        ['sudo vgpu-agent doctor --fix', 'repair what vgpu-agent installed'],
+        ['sudo vgpu-agent doctor --trace', 'which libcuda the service really calls; restarts it twice'],
         ['sudo vgpu-agent doctor --report vgpu.tar.gz', 'for a bug report'],
         ['sudo vgpu-agent doctor --json | jq -r .first', 'the reason, in a script'],
       )}`,
@@ -207,8 +207,6 @@ function repairedText(repaired: FixOutcome | null, { results }: Diagnosis): read
   }
 }
 
-// `doctor --report FILE`: lists what the report has, asks, writes.
-
 interface ReportOutcome {
   readonly outcome: 'written' | 'declined';
   readonly path: string;
@@ -247,7 +245,7 @@ async function report(
   const listed = files.map(({ name, what, text }) => ({ name, bytes: Buffer.byteLength(text), what }));
   const widest = Math.max(...listed.map(({ name }) => name.length));
   context.talk.pause();
-  context.say('the report will have, with secrets, host names, user names and addresses taken out:');
+  context.say('contents of the report (secrets, host names, user names and addresses are removed):');
   for (const one of listed) {
     context.say(`  ${one.name.padEnd(widest)}  ${bytes(one.bytes).padStart(9)}  ${one.what}`);
   }
@@ -266,7 +264,7 @@ async function traceStart(
   const approve = async (unit: string, serves: string | null): Promise<boolean> => {
     context.talk.pause();
     const now = serves === null ? '' : ` It serves requests now: ${oneLine(serves)}.`;
-    const question = `Restart ${oneLine(unit)} twice, to trace one start and to put it back?${now}`;
+    const question = `Restart ${oneLine(unit)} twice, with the tracer and without it?${now}`;
     return approved(context, 'doctor --trace', yes, question, look);
   };
   return trace(work, { profile, timeoutMs, signal: context.signal, approve, asks: !yes }, context.talk.emit);

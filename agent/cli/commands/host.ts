@@ -7,9 +7,11 @@ import {
   hostDevices,
   type ServingRequest,
 } from '../../contracts/serving.js';
+import { askDaemon } from '../../guest/host/inspect.js';
 import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
-import { changeHost, type HostWorkplace, planHost } from '../../install/pipeline/serving-host.js';
+import { changeHost, openHost, planHost } from '../../install/pipeline/serving-host.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
+import { spawnRunner } from '../../lib/run-command.js';
 import { plural } from '../../lib/text.js';
 import { planText } from '../output/plan-text.js';
 import {
@@ -36,23 +38,11 @@ interface HostOptions {
 }
 
 export function hostCommand(run: Run): Command {
-  return new Command('host')
-    .description('serve the GPU of this machine to its virtual machines')
-    .addHelpText(
-      'after',
-      examples(
-        ['sudo vgpu-agent host install --device cuda', 'this machine serves its GPU'],
-        ['sudo vgpu-hostd status', 'its devices and the guests that it serves'],
-        ['sudo vgpu-agent host uninstall', 'restore everything as it was before'],
-      ),
-    )
-    .addCommand(installCommand(run))
-    .addCommand(uninstallCommand(run));
-}
-
-function installCommand(run: Run): Command {
-  return new Command('install')
-    .description('install vgpu-hostd with its units, device profiles and man pages, and start it')
+  const install = changeCommand(
+    run,
+    'install',
+    'install vgpu-hostd with its units, device profiles and man pages, and start it',
+  )
     .addOption(
       new Option(
         '--device <kind>',
@@ -66,8 +56,6 @@ function installCommand(run: Run): Command {
     )
     .option('--memory <size>', 'device memory for each guest, such as 8G (default: no limit)', size)
     .option('--sessions <number>', 'simultaneous sessions of each guest (default: half of all)', number)
-    .option('-n, --dry-run', 'show what would change, and change nothing')
-    .option('-y, --yes', 'do not ask')
     .option('--end-sessions', 'restart vgpu-hostd if necessary, even while guests are served')
     .option('--force', 'continue even if the driver for --device cuda is not ready')
     .addHelpText(
@@ -77,17 +65,12 @@ function installCommand(run: Run): Command {
         ['sudo vgpu-agent host install --device software', 'a simulated GPU, to try it out'],
         ['sudo vgpu-agent host install --yes', 'an upgrade; sessions continue'],
       ),
-    )
-    .action((options: HostOptions) =>
-      run((context) => change('install', options, context), { stoppable: true }),
     );
-}
-
-function uninstallCommand(run: Run): Command {
-  return new Command('uninstall')
-    .description('remove what host install added, and restore the former files byte for byte')
-    .option('-n, --dry-run', 'show what would change, and change nothing')
-    .option('-y, --yes', 'do not ask')
+  const uninstall = changeCommand(
+    run,
+    'uninstall',
+    'remove what host install added, and restore the former files byte for byte',
+  )
     .option('--end-sessions', 'continue even while guests are served; their sessions end')
     .addHelpText(
       'after',
@@ -95,9 +78,28 @@ function uninstallCommand(run: Run): Command {
         ['sudo vgpu-agent host uninstall', 'show what is removed and restored, and ask'],
         ['sudo vgpu-agent host uninstall --yes --end-sessions', 'also end the sessions'],
       ),
+    );
+  return new Command('host')
+    .description('serve the GPU of this machine to its virtual machines')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent host install --device cuda', 'this machine serves its GPU'],
+        ['sudo vgpu-hostd status', 'its devices and the guests that it serves'],
+        ['sudo vgpu-agent host uninstall', 'restore everything as it was before'],
+      ),
     )
+    .addCommand(install)
+    .addCommand(uninstall);
+}
+
+function changeCommand(run: Run, intent: 'install' | 'uninstall', description: string): Command {
+  return new Command(intent)
+    .description(description)
+    .option('-n, --dry-run', 'show what would change, and change nothing')
+    .option('-y, --yes', 'do not ask')
     .action((options: HostOptions) =>
-      run((context) => change('uninstall', options, context), { stoppable: true }),
+      run((context) => change(intent, options, context), { stoppable: true }),
     );
 }
 
@@ -107,12 +109,11 @@ async function change(
   context: CommandContext,
 ): Promise<Outcome> {
   const command = `host ${intent}`;
-  const [isDry, yes] = [options.dryRun === true, options.yes === true];
+  const isDry = options.dryRun === true;
   if (!isDry) requireRoot(context, command);
-  const { openHost } = await import('../../install/pipeline/serving-host.js');
   const { work, close } = await openHost();
   try {
-    const { emit } = context.talk;
+    const { signal, talk } = context;
     const request: ServingRequest = {
       device: options.device ?? null,
       listen: options.listen ?? null,
@@ -121,23 +122,28 @@ async function change(
       force: options.force === true,
     };
     const unasked = intent === 'install' ? { daemon: null } : {};
-    if (isDry) return dryRun(command, await planHost(work, intent, request, emit), context, unasked);
+    if (isDry) return dryRun(command, await planHost(work, intent, request, talk.emit), context, unasked);
     const question = intent === 'install' ? 'Change this?' : 'Remove it and restore what was here before?';
-    const ask = approval(context, command, yes, () => question);
-    const result = await changeHost(work, { intent, request, signal: context.signal, ...ask }, emit);
+    const ask = approval(context, command, options.yes === true, () => question);
+    const result = await changeHost(work, { intent, request, signal, ...ask }, talk.emit);
     if (result.kind === 'declined') return declined(command, result.plan, unasked);
     const { plan, applied } = result;
-    const daemon = intent === 'install' ? await running(work) : null;
+    const daemon = intent === 'install' ? await running() : null;
+    const did = plural(applied.changes, 'change');
+    const but = plan.warnings.length === 0 ? '' : 'except for what the warnings name, ';
+    const [done, nothing] =
+      intent === 'install'
+        ? [`installed (${did})`, '']
+        : [
+            `uninstalled (${did}); ${but}everything is as it was before host install`,
+            '\nvgpu-agent host install has installed nothing on this machine',
+          ];
     return {
       exitCode: ExitCode.done,
       document: changeDocument(command, 'done', plan, applied.changes, daemon === null ? {} : { daemon }),
       text: (style) => {
-        const did = plural(applied.changes, 'change');
-        const nothing = plan.changes.length === 0 ? planText(plan, style) : null;
-        if (daemon !== null)
-          return `${servesText(daemon, plan.endpoint)}\n${nothing ?? `installed (${did})`}`;
-        const but = plan.warnings.length === 0 ? '' : 'but for what the warnings name, ';
-        return nothing ?? `uninstalled (${did}); ${but}everything is as it was before host install`;
+        const serves = daemon === null ? '' : `${servesText(daemon, plan.endpoint)}\n`;
+        return serves + (plan.changes.length > 0 ? done : planText(plan, style) + nothing);
       },
     };
   } finally {
@@ -145,10 +151,10 @@ async function change(
   }
 }
 
-async function running(work: HostWorkplace): Promise<HostDaemon> {
-  const answer = await work.askDaemon();
-  if (answer.kind === 'answers') return answer.daemon;
-  throw new VgpuError(`vgpu-hostd is installed, but does not answer: ${answer.message}`, {
+async function running(): Promise<HostDaemon> {
+  const answer = await askDaemon(spawnRunner());
+  if (typeof answer !== 'string') return answer;
+  throw new VgpuError(`vgpu-hostd is installed, but does not answer: ${answer}`, {
     kind: 'failed',
     operation: 'ask the daemon that was installed',
     path: 'vgpu-hostd.service',
@@ -167,13 +173,16 @@ loopback.addSubnet('127.0.0.0', 8, 'ipv4');
 loopback.addAddress('::1', 'ipv6');
 
 function listenAddress(value: string, earlier: readonly string[] = []): readonly string[] {
-  const port = /^vsock:(\d{1,10})$/.exec(value)?.[1];
-  const parsed = parseEndpoint(port === undefined ? value : `vsock:2:${port}`);
-  const written = /^(?:unix|tcp):/.test(value) || port !== undefined;
-  if (parsed.kind === 'bad' && written) throw new InvalidArgumentError(`Not an address: ${parsed.reason}.`);
-  if (parsed.kind === 'bad' || !written) {
+  const parsed = parseEndpoint(value.replace(/^vsock:(?=\d{1,10}$)/, 'vsock:2:'));
+  if (parsed.kind === 'bad' || /^vsock:.*:/.test(value)) {
+    const reason =
+      parsed.kind !== 'bad'
+        ? 'it has a CID'
+        : value.startsWith('vsock:')
+          ? 'after vsock: it needs a port'
+          : parsed.reason;
     throw new InvalidArgumentError(
-      'Write unix:/PATH, vsock:PORT (without a CID: any guest may connect) or tcp:127.0.0.1:PORT.',
+      `Not an address: ${reason}. Write unix:/PATH, vsock:PORT (without a CID: any guest may connect) or tcp:127.0.0.1:PORT.`,
     );
   }
   if (parsed.kind === 'tcp' && !loopback.check(parsed.address, isIPv6(parsed.address) ? 'ipv6' : 'ipv4')) {

@@ -1,4 +1,3 @@
-/** `vgpu-agent profiles`: what there is, and where each comes from. */
 import path from 'node:path';
 import { Command } from 'commander';
 import { ExitCode, VgpuError } from '../../lib/errors.js';

@@ -23,8 +23,9 @@ export function runCommand(run: Run): Command {
     .option('--print', 'print the variables for the command, and do not run it')
     .addHelpText(
       'after',
-      `\nThe exit status is that of the command. Programs with set-user-ID bits and static programs do not see the GPU.
-If the GPU is simulated, variables make Triton and CuPy produce PTX, and vLLM compile no sampler.\n${examples(
+      `\nThe exit status is that of the command. Set-user-ID programs and static programs
+do not see the GPU. If the GPU is simulated, the command also gets variables by
+which Triton and CuPy produce PTX, and vLLM does not compile its sampler.\n${examples(
         ['vgpu-agent run -- python3 train.py', 'a program of your own'],
         ['vgpu-agent run --host vsock:2:14833 -- nvidia-smi', 'another host'],
         ['env $(vgpu-agent run --print) ./program', 'the same, by hand'],

@@ -52,7 +52,7 @@ async function setup(context: CommandContext): Promise<Outcome> {
 }
 
 function noTerminal(): VgpuError {
-  return new VgpuError('setup asks questions, and there is no terminal that can show them', {
+  return new VgpuError('setup needs an interactive terminal', {
     kind: 'usage',
     operation: 'setup',
     remedy:

@@ -13,7 +13,7 @@ import type { Workplace } from '../../install/pipeline/workplace.js';
 import { findConsumer } from '../../install/plan/owned.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { packageRoot } from '../../lib/paths.js';
-import { type Schema, schemaCheck } from '../../lib/schema.js';
+import { describing, readAs, type Schema } from '../../lib/schema.js';
 import type { Profile } from '../../profile/types.js';
 import { type AgentClient, askAgent } from '../../systemd/agent-client.js';
 import { BusError } from '../../systemd/connection.js';
@@ -164,13 +164,7 @@ export function serviceVerdict(unit: string): Promise<Verdict | null> {
 
 /** Null: the service has not looked yet, or is of another version and says it in another way. */
 export function readStatus(json: string): StatusDocument | null {
-  let document: unknown;
-  try {
-    document = JSON.parse(json);
-  } catch {
-    return null;
-  }
-  const checked = schemaCheck(statusSchema())(document);
+  const checked = readAs(statusSchema(), json);
   return checked.kind === 'fits' ? checked.value : null;
 }
 
@@ -194,10 +188,10 @@ function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDo
 
 export function statusSchema(): Schema<StatusDocument> {
   const status = read('status.schema.json');
-  return {
+  return describing({
     ...status,
     $defs: { ...Object(Reflect.get(status, '$defs')), common: read('common.schema.json') },
-  };
+  });
 }
 
 function read(name: string): object {

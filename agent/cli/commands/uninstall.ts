@@ -1,9 +1,7 @@
-/** `vgpu-agent uninstall`: restores the state before install. */
-
 import { type Command, Option } from 'commander';
 import type { ReadyPlan } from '../../contracts/plan.js';
 import { type Choice, chooseAll, chooseOne } from '../../install/pipeline/choose.js';
-import { planUninstall, uninstall } from '../../install/pipeline/uninstall.js';
+import { planUninstall, uninstall } from '../../install/pipeline/install.js';
 import type { Workplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { plural } from '../../lib/text.js';
@@ -33,7 +31,10 @@ interface UninstallOptions extends Choice {
 export function uninstallCommand(run: Run): Command {
   return serviceCommand('uninstall', 'remove what install added, and restore the former files byte for byte')
     .addOption(
-      new Option('--all', 'every service that vgpu-agent gave the GPU').conflicts(['profile', 'unit']),
+      new Option('--all', 'every service that uses the GPU through vgpu-agent').conflicts([
+        'profile',
+        'unit',
+      ]),
     )
     .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
@@ -112,7 +113,7 @@ async function takeAway(
 }
 
 function whatIsLeft({ consumers, unit, warnings }: ReadyPlan): string {
-  const but = warnings.length === 0 ? '' : 'but for what the warnings name, ';
+  const but = warnings.length === 0 ? '' : 'except for what the warnings name, ';
   if (consumers.length === 0) return `${but}everything is as it was before install`;
   const others = consumers.map((one) => one.unit).join(' and ');
   return `${but}${unit} is as it was before install; ${others} ${consumers.length === 1 ? 'keeps' : 'keep'} the GPU`;

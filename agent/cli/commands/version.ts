@@ -1,5 +1,3 @@
-/** `vgpu-agent version`: the versions of the agent, of the shim that it would install, and of the installed shim. */
-
 import { readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';

@@ -1,8 +1,7 @@
 /** The doctor's findings for a person: the verdict, then what is broken, reason first, then the list of checks. */
-import { oneLine, plural, type Style, wrap } from '../../lib/text.js';
+import { hanging, oneLine, plural, type Style, wrap } from '../../lib/text.js';
 import type { CheckResult, Diagnosis, Finding, Remedy } from '../../verdict/doctor/finding.js';
-import { groupsOf, type TraceFacts } from '../../verdict/doctor/trace/bindings.js';
-import { hanging } from './layout.js';
+import { groupsOf, type TraceFacts } from '../../verdict/doctor/trace.js';
 import { verdictHead } from './verdict-text.js';
 
 export function doctorText(diagnosis: Diagnosis, style: Style): string {

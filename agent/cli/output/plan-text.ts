@@ -3,8 +3,7 @@ import { structuredPatch } from 'diff';
 import type { PathState } from '../../contracts/manifest.js';
 import type { Change, Plan, Warning } from '../../contracts/plan.js';
 import { type ChangeSummary, changeSummary } from '../../install/plan/change-title.js';
-import { bytes, octal, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
-import { hanging } from './layout.js';
+import { bytes, hanging, octal, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
 
 export const nothingToDo = 'nothing to do';
 

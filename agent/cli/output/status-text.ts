@@ -1,11 +1,9 @@
-/** `vgpu-agent status` for a person. */
 import type { HostFacts } from '../../contracts/facts.js';
 import { type Carrier, carrierCodes } from '../../contracts/shim-codes.js';
 import type { ConsumerView, StatusView } from '../../contracts/views.js';
 import { defaultPort } from '../../lib/paths.js';
-import { oneLine, plural, type Style, wrap } from '../../lib/text.js';
+import { hanging, oneLine, plural, type Style, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
-import { hanging } from './layout.js';
 import { verdictText } from './verdict-text.js';
 
 export function statusText(view: StatusView, style: Style): string {
@@ -17,7 +15,7 @@ export function statusText(view: StatusView, style: Style): string {
   ];
   if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
   else if (view.configProblem !== undefined && view.configProblem !== null)
-    rows.push(row('agent', 'gives no status'), ...troubleRows([refusedText(view.configProblem)], style));
+    rows.push(...badFileRows(view.configProblem, style));
   const warn = (text: string): void => {
     rows.push(hanging(`${style.caution('warning')}: `, text, style, 9));
   };
@@ -40,8 +38,8 @@ function consumerRows(
   const several = consumers.length > 1;
   const unknown =
     agent === undefined || agent === null
-      ? 'not asked: sudo vgpu-agent status'
-      : 'vgpu-agent.service has not judged this start yet: sudo vgpu-agent verify';
+      ? 'needs root: sudo vgpu-agent status'
+      : 'vgpu-agent.service has no verdict on this start yet: sudo vgpu-agent verify';
   const state = `${unit.name}: ${unit.active ?? unit.load}${restartsText(unit.restarts)}`;
   const did =
     several && service !== undefined && service !== null
@@ -69,15 +67,18 @@ function consumerRows(
 function serviceRows(service: NonNullable<StatusView['service']>, style: Style): readonly string[] {
   const { state, problem, configProblem, pendingRestart, repairs, restarts } = service;
   const did = `${plural(repairs, 'repair')}, ${plural(restarts, 'restart')}`;
-  const refused = configProblem === null ? null : refusedText(configProblem);
+  const refused =
+    configProblem === null ? null : `agent.json is not valid and not in force: ${configProblem}`;
   return [
     rowFor(style)('agent', `${state}; ${did} since it started`),
     ...troubleRows([problem, refused, dueText(pendingRestart)], style),
   ];
 }
 
-function refusedText(problem: string): string {
-  return `agent.json is not valid and not in force: ${problem}`;
+/** Whether a service runs, and with which settings, is not known here. */
+function badFileRows(problem: string, style: Style): readonly string[] {
+  const [first = '', ...others] = problem.split('\n');
+  return [rowFor(style)('agent.json', `is not valid: ${first}`), ...troubleRows(others, style)];
 }
 
 function dueText(due: NonNullable<StatusView['service']>['pendingRestart']): string | null {
@@ -134,9 +135,9 @@ function hostText({ endpoint, answer }: Pick<HostFacts, 'endpoint' | 'answer'>, 
 
 const faster: Partial<Record<Carrier, string>> = {
   vsock:
-    'memory that the VM shares with its host takes less time: vgpu-agent doctor says whether this machine can have it',
-  tcp: `between a VM and its own host vsock takes less time: sudo vgpu-agent install --host vsock:2:${defaultPort}`,
-  unix: 'rings in shared memory take less time; the host gives none through a socket that ssh or a proxy brings, or with --session-shared 0',
+    'memory shared between VM and host is faster: vgpu-agent doctor shows whether this machine supports it',
+  tcp: `vsock is faster if that host runs this VM: sudo vgpu-agent install --host vsock:2:${defaultPort}`,
+  unix: 'rings in shared memory are faster; they do not work through ssh or a proxy, or if vgpu-hostd has --session-shared 0',
 };
 
 function transportText(carrier: Carrier): string {

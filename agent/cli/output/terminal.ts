@@ -6,8 +6,7 @@
 import type { Event } from '../../contracts/events.js';
 import { changeTitle } from '../../install/plan/change-title.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
-import { duration, oneLine, type Style, wrap } from '../../lib/text.js';
-import { hanging } from './layout.js';
+import { duration, hanging, oneLine, type Style, wrap } from '../../lib/text.js';
 import { planText, warningText } from './plan-text.js';
 
 export type Volume = 'quiet' | 'normal' | 'verbose';

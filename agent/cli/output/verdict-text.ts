@@ -1,9 +1,8 @@
 /** A verdict for a person: the first line says it, the rest says why. */
 
 import type { Device, Evidence, LogVerdict, Mode, Verdict } from '../../contracts/verdict.js';
-import { modeText, oneLine, type Style, wrap } from '../../lib/text.js';
+import { hanging, modeText, oneLine, type Style, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
-import { hanging } from './layout.js';
 
 export function verdictHead(verdict: Verdict, style: Style): string {
   const version = verdict.consumerVersion === null ? '' : ` ${verdict.consumerVersion}`;
@@ -17,7 +16,7 @@ export function verdictText(verdict: Verdict, style: Style, { doctor = true } = 
   return [
     verdictHead(verdict, style),
     wrap(oneLine(summary), style.width),
-    ...(look === undefined ? [] : [`  looked    ${look.at} (look ${look.id})`]),
+    ...(look === undefined ? [] : [`  checked   ${look.at}`]),
     ...logVerdictBody(verdict, style, null),
     ...(next === null ? [] : ['', `next: ${oneLine(next)}`]),
     ...(next === null || mode === 'gpu' || !doctor ? [] : [oneLine(why)]),

@@ -1,8 +1,7 @@
 /** The dialogue: question by question, and back; ends when all is known that an install needs. */
 import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
-import { oneLine, type Style, shellWord } from '../../lib/text.js';
-import { hanging } from '../output/layout.js';
+import { hanging, oneLine, type Style, shellWord, vendorText } from '../../lib/text.js';
 import {
   type Answers,
   type Ask,
@@ -119,8 +118,7 @@ export function foundText(found: Found, style: Style): string {
 }
 
 function libraryLine({ path, vendor, ownerOfFile }: Consumer['libraries'][number]): string {
-  const whose = vendor === 'nvidia' ? "NVIDIA's" : 'neither of vgpu-agent nor of NVIDIA';
-  return `${path} is ${whose}${ownerOfFile === null ? '' : ` (package ${ownerOfFile})`}`;
+  return `${path} is ${vendorText(vendor)}${ownerOfFile === null ? '' : ` (package ${ownerOfFile})`}`;
 }
 
 function hostLine({ endpoint, answer }: HostSeen): string {

@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { BigIntStats } from 'node:fs';
-import fs from 'node:fs';
+import fs, { type BigIntStats } from 'node:fs';
 import { promisify } from 'node:util';
 import type { ElfFacts, LibraryVendor, OwnedFileFacts } from '../../contracts/facts.js';
 import type { PathState } from '../../contracts/manifest.js';

@@ -12,7 +12,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import type { LinkStep, Resolution } from '../../contracts/facts.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
-import { namesUpTo, openFile, readUpTo } from '../../lib/trust/files.js';
+import { namesUpTo, openFile, readWhole } from '../../lib/trust/files.js';
 
 /** No package's directory has as many; one that has more was made to keep the agent reading. */
 const mostNames = 100_000;
@@ -101,14 +101,7 @@ export class Root {
 
   /** The whole of a regular file of at most `limit` bytes; null when there is none or it is longer. */
   readFile(file: string, limit: number): Buffer | null {
-    const descriptor = this.open(file);
-    if (descriptor === null) return null;
-    try {
-      const { bytes, more } = readUpTo(descriptor, limit);
-      return more ? null : bytes;
-    } finally {
-      fs.closeSync(descriptor);
-    }
+    return readWhole(this.open(file), limit);
   }
 
   /**

@@ -1,18 +1,18 @@
-/** The facts of a machine that is to serve GPUs: files as they are and as this version would put them. Reads only. */
-import { readdirSync, readFileSync } from 'node:fs';
+/** The facts of a machine that serves GPUs: files as they are and as this version would put them. Reads only. */
+import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Manifest } from '../../contracts/manifest.js';
 import {
-  type GuestLimits,
   type HostDaemon,
   type HostDevice,
   hostDaemonSchema,
+  type ServedFacts,
   type ServingFacts,
   type ServingFile,
   type ServingRequest,
   type ServingUnit,
 } from '../../contracts/serving.js';
-import { readBuildInfo } from '../../lib/build-info.js';
+import { missingFile, packagedText } from '../../lib/build-info.js';
 import { VgpuError } from '../../lib/errors.js';
 import {
   defaultSocket,
@@ -30,7 +30,7 @@ import {
   systemdUnits,
 } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
-import { firstProblem, schemaCheck } from '../../lib/schema.js';
+import { readAs } from '../../lib/schema.js';
 import { withAssignment } from '../../lib/text.js';
 import { assignments } from '../../lib/unit-file.js';
 import type { Manager } from '../../systemd/types.js';
@@ -40,7 +40,7 @@ import type { Root } from '../files/root.js';
 import { packageOwners } from '../libraries/packages.js';
 import { defaultShimDirectory } from '../shim/store.js';
 import { parseEndpoint } from '../vgpu-host/endpoint.js';
-import { servingProblems } from './checks.js';
+import { obstacles } from './checks.js';
 
 export interface ServingEffects {
   readonly root: Root;
@@ -51,84 +51,94 @@ export interface ServingEffects {
   readonly readManifest: () => Promise<Manifest | null>;
 }
 
-const askLimitMs = 6_000;
-
-/** `device` null: none was requested and none is installed, so the checks for a device are not possible. */
-export async function readServing(
-  effects: ServingEffects,
-  request: ServingRequest,
-  device: HostDevice,
-): Promise<ServingFacts> {
-  const { root, runner, manager } = effects;
-  const listen = request.listen ?? (await presentListen(effects)) ?? [`unix:${defaultSocket}`];
-  const [files, socket, service, manifest] = await Promise.all([
-    readFiles(effects, request, device, listen),
+export async function readServed(effects: ServingEffects): Promise<ServedFacts> {
+  const { root, runner, manager, contents } = effects;
+  const [socket, service, manifest] = await Promise.all([
     manager.unit(hostSocketUnit),
     manager.unit(hostUnit),
     effects.readManifest(),
   ]);
+  const owned = (manifest?.items ?? []).flatMap((item) => (item.kind === 'file' ? [item.path] : []));
+  const files = new Set([...owned, ...[hostSocketUnit, hostUnit].map((name) => `${systemdUnits}/${name}`)]);
   const active = service.kind === 'loaded' && service.activeState === 'active';
-  const sources = files.flatMap(({ wanted }) => (wanted.kind === 'copy' ? [wanted.source] : []));
-  const [daemon, problems] = await Promise.all([
-    active ? askDaemon(runner) : null,
-    servingProblems({
-      root,
-      runner,
-      program: path.join(defaultShimDirectory(), 'vgpu-hostd'),
-      unit: template('units', hostUnit),
-      device,
-      listen,
-      sources: [...sources, path.join(packageRoot(), 'units')],
-      listening: active || (socket.kind === 'loaded' && socket.activeState === 'active'),
-    }),
-  ]);
+  const answer = active ? await askDaemon(runner) : '';
   return {
-    device,
-    listen,
-    files,
+    files: await Promise.all([...files].map((file) => ownedFile(root, file, contents))),
     socket: unitOf(socket),
     service: unitOf(service),
-    outdated: active && service.kind === 'loaded' && isOutdated(root, service.mainPid),
-    daemon: daemon?.kind === 'answers' ? daemon.daemon : null,
-    problems,
+    outdated: active && isOutdated(root, service.mainPid),
+    daemon: typeof answer === 'string' ? null : answer,
     manifest,
     interrupted: root.lstat(hostState.transaction) !== null,
   };
 }
 
-export async function presentDevice({ root, contents }: ServingEffects): Promise<HostDevice | null> {
-  return deviceIn((await ownedFile(root, hostDefaults, contents)).content ?? '');
-}
-
-async function presentListen({ root, contents }: ServingEffects): Promise<readonly string[] | null> {
-  const listen = listenIn(
-    (await ownedFile(root, `${systemdUnits}/${hostSocketUnit}`, contents)).content ?? '',
+/** Throws a VgpuError `usage` if no device is requested or installed. */
+export async function readServing(effects: ServingEffects, request: ServingRequest): Promise<ServingFacts> {
+  const { root, runner, contents, architecture } = effects;
+  const textOf = async (file: string) => (await ownedFile(root, file, contents)).content;
+  const defaults = await textOf(hostDefaults);
+  const device = request.device ?? deviceIn(defaults ?? '');
+  if (device === null) {
+    throw new VgpuError('no --device was given, and no device was installed before', {
+      kind: 'usage',
+      operation: 'plan the install of the host',
+      remedy: '--device cuda for the GPU of this machine, --device software for a simulated one',
+    });
+  }
+  const installed = listenIn((await textOf(`${systemdUnits}/${hostSocketUnit}`)) ?? '');
+  const listen = request.listen ?? (installed.length > 0 ? installed : [`unix:${defaultSocket}`]);
+  const served = await readServed(effects);
+  const wanted = await wantedFiles(effects, request, { device, defaults, listen });
+  const { family } = readDistribution(root, architecture);
+  const owners = await packageOwners(
+    root,
+    runner,
+    family,
+    wanted.map((one) => one.path),
   );
-  return listen.length === 0 ? null : listen;
+  const sources = wanted.flatMap((one) => (one.wanted.kind === 'copy' ? [one.wanted.source] : []));
+  return {
+    ...served,
+    listen,
+    files: await Promise.all(
+      wanted.map(async (one) => ({
+        ...one,
+        ...(await ownedFile(root, one.path, contents)),
+        ownerPackage: owners.get(one.path) ?? null,
+      })),
+    ),
+    ...(await obstacles({
+      root,
+      runner,
+      program: hostdSource(),
+      unit: template('units', hostUnit),
+      device,
+      listen,
+      sources: [...sources, path.join(packageRoot(), 'units')],
+      listening: [served.service, served.socket].some(({ activeState }) => activeState === 'active'),
+      force: request.force,
+    })),
+  };
 }
 
-export type DaemonAnswer =
-  | { readonly kind: 'answers'; readonly daemon: HostDaemon }
-  | { readonly kind: 'silent'; readonly message: string };
+const askLimitMs = 6_000;
 
-export async function askDaemon(runner: CommandRunner): Promise<DaemonAnswer> {
+/** Text: why there is no answer. */
+export async function askDaemon(runner: CommandRunner): Promise<HostDaemon | string> {
   try {
     const asked = await runner.run(hostd, ['status', '--json'], { timeoutMs: askLimitMs });
-    if (asked.code !== 0) return { kind: 'silent', message: asked.stderr.toString().trim() };
-    const checked = schemaCheck(hostDaemonSchema)(JSON.parse(asked.stdout.toString()));
-    if (checked.kind === 'fits') return { kind: 'answers', daemon: checked.value };
-    return { kind: 'silent', message: `its answer is not understood: ${firstProblem(checked.errors)}` };
+    if (asked.code !== 0) return asked.stderr.toString().trim();
+    const checked = readAs(hostDaemonSchema, asked.stdout.toString());
+    return checked.kind === 'fits' ? checked.value : `its answer is not understood: ${checked.problem}`;
   } catch (error) {
-    if (error instanceof VgpuError) return { kind: 'silent', message: error.message };
-    if (error instanceof SyntaxError) return { kind: 'silent', message: 'its answer is not JSON' };
+    if (error instanceof VgpuError) return error.message;
     throw error;
   }
 }
 
 function unitOf(unit: Awaited<ReturnType<Manager['unit']>>): ServingUnit {
-  if (unit.kind !== 'loaded') return { activeState: 'inactive', needDaemonReload: false };
-  const { activeState, needDaemonReload } = unit;
-  return { activeState, needDaemonReload };
+  return unit.kind === 'loaded' ? unit : { activeState: 'inactive', fragment: '', needDaemonReload: false };
 }
 
 /** The kernel marks the program of a process whose file was replaced. */
@@ -136,148 +146,101 @@ function isOutdated(root: Root, pid: number): boolean {
   return pid > 0 && root.readlink(`/proc/${pid}/exe`)?.endsWith(' (deleted)') === true;
 }
 
-type Wanted = Pick<ServingFile, 'path' | 'mode' | 'wanted' | 'reason' | 'editable' | 'asked'>;
+type Wanted = Pick<ServingFile, 'path' | 'wanted' | 'reason' | 'keep'>;
 
-async function readFiles(
-  effects: ServingEffects,
+async function wantedFiles(
+  { root, contents }: ServingEffects,
   request: ServingRequest,
-  device: HostDevice,
-  listen: readonly string[],
-): Promise<readonly ServingFile[]> {
-  const { root, runner, contents, architecture } = effects;
-  const defaults = (await ownedFile(root, hostDefaults, contents)).content;
-  const limited = request.limits.memory !== null || request.limits.sessions !== null;
-  const link = (unit: string, target: string): Wanted => ({
-    ...text(`${systemdUnits}/${target}.wants/${unit}`, '', 'starts it at boot'),
-    wanted: { kind: 'link', target: `${systemdUnits}/${unit}` },
+  found: {
+    readonly device: HostDevice;
+    readonly defaults: string | null;
+    readonly listen: readonly string[];
+  },
+): Promise<readonly Wanted[]> {
+  const copy = async (file: string, source: string, reason: string, mode = 0o644): Promise<Wanted> => {
+    const state = await pathState(root, source, contents);
+    if (state.kind !== 'file') throw missingFile('the host', source);
+    const { sha256, size } = state;
+    return { path: file, wanted: { kind: 'copy', source, sha256, size, mode }, reason, keep: false };
+  };
+  const unit = (name: string, reason: string, lines: string): Wanted =>
+    text(`${systemdUnits}/${name}`, `# ${header}\n${lines}`, reason);
+  const link = (name: string, target: string): Wanted => ({
+    path: `${systemdUnits}/${target}.wants/${name}`,
+    wanted: { kind: 'link', target: `${systemdUnits}/${name}` },
+    reason: 'starts vgpu-hostd at boot',
+    keep: false,
   });
-  const unit = (name: string, content: string, reason: string): Wanted =>
-    text(`${systemdUnits}/${name}`, content, reason);
-  const wanted: readonly Wanted[] = [
-    {
-      ...(await copied(effects, path.join(defaultShimDirectory(), 'vgpu-hostd'), hostd)),
-      mode: 0o755,
-      reason: 'the daemon, and the command that asks it',
-    },
-    ...(await Promise.all(
-      deviceFiles().map((name) =>
-        copied(effects, packaged('profiles', 'devices', name), `${deviceProfiles}/${name}`),
+  const devices = path.join(packageRoot(), 'profiles', 'devices');
+  const profiles = readdirSync(devices).filter(
+    (name) => name.endsWith('.json') && name !== 'device.schema.json',
+  );
+  const pages = hostManPages
+    .map((page) => ({ page, directory: `${manDirectory}/man${page.slice(-1)}` }))
+    .filter(({ directory }) => root.realDirectory(directory) !== null);
+  const defaults = found.defaults ?? `# ${header}\n${template('units', 'vgpu-hostd.default')}`;
+  const limits = Object.entries(request.limits).flatMap(([name, value]) =>
+    value === null ? [] : [`${name}=${value}`],
+  );
+  const streams = found.listen.map((address) => `ListenStream=${streamOf(address)}`).join('\n');
+  const dropIn = '# Settings of your own go into a drop-in: systemctl edit vgpu-hostd.\n';
+  return [
+    await copy(hostd, hostdSource(), 'the daemon and its command', 0o755),
+    ...(await Promise.all([
+      ...profiles
+        .sort()
+        .map((name) =>
+          copy(`${deviceProfiles}/${name}`, path.join(devices, name), 'a GPU that --profile can simulate'),
+        ),
+      ...pages.map(({ page, directory }) =>
+        copy(`${directory}/${page}`, path.join(packageRoot(), 'docs', 'man', page), 'man page'),
       ),
-    )),
-    ...hostManPages
-      .map((page): readonly [string, string] => [page, `${manDirectory}/man${page.slice(-1)}`])
-      .filter(([, directory]) => root.realDirectory(directory) !== null)
-      .map(([page, directory]) => text(`${directory}/${page}`, template('docs', 'man', page), 'man page')),
-    {
-      ...text(
-        hostDefaults,
-        defaults === null || request.device === null
-          ? defaultsText(device)
-          : withAssignment(defaults, 'VGPU_DEVICE', device),
-        'the device that it serves; you may edit it',
-      ),
-      editable: true,
-      asked: request.device !== null && deviceIn(defaults ?? '') !== request.device,
-    },
-    ...(limited
-      ? [
-          {
-            ...text(hostConf, confText(request.limits), 'the limits of each guest; you may edit it'),
-            editable: true,
-            asked: true,
-          },
-        ]
-      : []),
-    unit(hostUnit, serviceText(template('units', hostUnit)), 'how systemd starts it'),
-    unit(hostDriverUnit, serviceText(template('units', hostDriverUnit)), 'loads the driver before it'),
+    ])),
+    text(
+      hostDefaults,
+      withAssignment(defaults, 'VGPU_DEVICE', found.device),
+      'the device that vgpu-hostd serves; you may edit this file',
+      request.device === null || deviceIn(found.defaults ?? '') === request.device,
+    ),
+    ...(limits.length === 0
+      ? []
+      : [text(hostConf, confText(limits), 'the limits of each guest; you may edit this file')]),
+    unit(hostUnit, 'the unit of vgpu-hostd', dropIn + template('units', hostUnit)),
+    unit(
+      hostDriverUnit,
+      'loads the driver before vgpu-hostd starts',
+      dropIn + template('units', hostDriverUnit),
+    ),
     unit(
       hostSocketUnit,
-      socketText(template('units', hostSocketUnit), listen),
-      'the addresses at which it serves',
+      'the addresses of vgpu-hostd',
+      template('units', hostSocketUnit).replace(/^ListenStream=.*$/m, () => streams),
     ),
     link(hostSocketUnit, 'sockets.target'),
     link(hostUnit, 'multi-user.target'),
   ];
-  const paths = wanted.map((one) => one.path);
-  const owners = await packageOwners(root, runner, readDistribution(root, architecture).family, paths);
-  return Promise.all(
-    wanted.map(async (one) => ({
-      ...one,
-      ...(await ownedFile(root, one.path, contents)),
-      ownerPackage: owners.get(one.path) ?? null,
-    })),
-  );
 }
 
-function text(file: string, content: string, reason: string): Wanted {
-  const wanted = { kind: 'text', content } as const;
-  return { path: file, mode: 0o644, wanted, reason, editable: false, asked: false };
+function text(file: string, content: string, reason: string, keep = false): Wanted {
+  return { path: file, wanted: { kind: 'text', content }, reason, keep };
 }
 
-async function copied({ root, contents }: ServingEffects, source: string, file: string): Promise<Wanted> {
-  const state = await pathState(root, source, contents);
-  if (state.kind !== 'file') throw missing(source);
-  const { sha256, size } = state;
-  return {
-    ...text(file, '', 'a GPU that --profile can simulate'),
-    wanted: { kind: 'copy', source, sha256, size },
-  };
+function hostdSource(): string {
+  return path.join(defaultShimDirectory(), 'vgpu-hostd');
 }
 
-function deviceFiles(): readonly string[] {
-  return readdirSync(packaged('profiles', 'devices'))
-    .filter((name) => name.endsWith('.json') && name !== 'device.schema.json')
-    .sort();
-}
-
-function packaged(...parts: readonly string[]): string {
-  return path.join(packageRoot(), ...parts);
-}
-
-function template(...parts: readonly string[]): string {
-  const file = packaged(...parts);
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (cause) {
-    throw missing(file, cause);
-  }
-}
-
-function missing(file: string, cause?: unknown): VgpuError {
-  return new VgpuError(`the host cannot be installed: ${file} is missing`, {
-    kind: 'failed',
-    operation: 'read the files of the host',
-    path: file,
-    remedy:
-      readBuildInfo()?.packaged === 'deb'
-        ? 'on Debian the daemon is a package of its own: apt install vgpu-hostd, which prints the next command'
-        : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
-    cause,
-  });
+function template(...place: readonly string[]): string {
+  return packagedText('the host', ...place);
 }
 
 const header = 'Written by vgpu-agent host install. Taken away by: vgpu-agent host uninstall';
-
-function defaultsText(device: HostDevice): string {
-  return `# ${header}
-# You may edit this file; systemctl restart vgpu-hostd applies it, and ends the sessions.
-# cuda: the GPU of this machine. software: a simulated one, which says so.
-VGPU_DEVICE=${device}
-# More options of vgpu-hostd(8).
-VGPU_OPTIONS=
-`;
-}
 
 function deviceIn(text: string): HostDevice | null {
   const last = [...text.matchAll(/^\s*VGPU_DEVICE\s*=\s*"?([a-z]*)"?\s*$/gm)].at(-1)?.[1];
   return last === 'cuda' || last === 'software' ? last : null;
 }
 
-function confText({ memory, sessions }: GuestLimits): string {
-  const limits = [
-    ...(memory === null ? [] : [`memory=${memory}`]),
-    ...(sessions === null ? [] : [`sessions=${sessions}`]),
-  ];
+function confText(limits: readonly string[]): string {
   return `# ${header}
 # You may edit this file: who may connect, and the limits of each guest (vgpu-hostd.conf(5)).
 # vgpu-hostd --check-config reads it; systemctl reload vgpu-hostd applies it.
@@ -286,26 +249,14 @@ allow any
 `;
 }
 
-function socketText(template: string, listen: readonly string[]): string {
-  const lines = listen.map((address) => `ListenStream=${streamOf(address)}`).join('\n');
-  return `# ${header}\n${template.replace(/^ListenStream=.*$/m, lines)}`;
-}
-
-function serviceText(template: string): string {
-  return `# ${header}\n# Settings of your own go into a drop-in: systemctl edit vgpu-hostd.\n${template}`;
-}
-
 function listenIn(text: string): readonly string[] {
   return assignments([text], 'Socket', 'ListenStream').flatMap((stream) => {
-    const port = /^vsock::(\d+)$/.exec(stream)?.[1];
-    if (port !== undefined) return [`vsock:${port}`];
+    if (stream.startsWith('vsock::')) return [stream.replace('::', ':')];
     if (stream.startsWith('/') || stream.startsWith('@')) return [`unix:${stream}`];
     return parseEndpoint(`tcp:${stream}`).kind === 'tcp' ? [`tcp:${stream}`] : [];
   });
 }
 
 function streamOf(address: string): string {
-  return address.startsWith('vsock:')
-    ? `vsock::${address.slice('vsock:'.length)}`
-    : address.replace(/^(?:unix|tcp):/, '');
+  return address.replace(/^(?:unix|tcp):/, '').replace(/^vsock:/, 'vsock::');
 }

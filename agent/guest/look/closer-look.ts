@@ -17,8 +17,7 @@ import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
 import { environmentOf } from '../unit/processes.js';
 import type { LoaderEffects } from './ask-loader.js';
 import { type LoaderLook, lookAtLoader } from './loader.js';
-import { readPreload } from './preload.js';
-import { isSecure, readExecutables } from './process.js';
+import { isSecure, readExecutables, readPreload } from './process.js';
 
 export type CloserLook = Awaited<ReturnType<typeof lookCloser>>;
 

@@ -3,7 +3,6 @@
  * docker's daemon, and podman without that, keep them in a separate one. docker's daemon reports the container's first
  * process; for podman the kernel does, because podman's monitor is its parent. The kernel also reports its cgroup.
  */
-import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import {
   type ContainerUnit,
@@ -12,16 +11,11 @@ import {
   isMonitor,
 } from '../../containers/container-unit.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
-import { readLimited } from '../../lib/trust/files.js';
 import type { Manager } from '../../systemd/types.js';
-import { readStat, type Stat } from './processes.js';
+import { cgroupOf, cgroupTree, pidsBelow, readStat, type Stat, textOf } from './processes.js';
 
-const cgroupRoot = '/sys/fs/cgroup';
 /** While a container starts docker is asked again and again, with this pause after an answer. */
 const askEveryMs = 100;
-const maxBytes = 64 * 1024;
-/** Cgroups below a container's: systemd in a container makes one a service. */
-const maxCgroups = 64;
 const dockerClients: ReadonlySet<string> = new Set(['docker', 'docker-compose']);
 
 interface Process extends Stat {
@@ -97,11 +91,11 @@ export function withContainers(manager: Manager, docker: DockerWord): Manager {
       const mayBeDocker = own.length === 0 || own.some((one) => dockerClients.has(one.name));
       const firsts =
         monitor !== undefined
-          ? [await childOf(monitor.pid)].filter((pid) => pid !== null)
+          ? [childOf(monitor.pid)].filter((pid) => pid !== null)
           : mayBeDocker
             ? (await ofDocker(name)).map(({ pid }) => pid)
             : [];
-      return [...new Set([...pids, ...(await Promise.all(firsts.map(cgroupOf))).flat()])];
+      return [...new Set([...pids, ...firsts.flatMap(groupOf)])];
     },
   };
 }
@@ -116,34 +110,14 @@ async function processOf(pid: number | null): Promise<Process | null> {
 }
 
 /** A monitor has one child: the container's first process, or the runtime that is about to become it. */
-async function childOf(pid: number): Promise<number | null> {
-  const child = /^\d+/.exec(read(`/proc/${pid}/task/${pid}/children`))?.[0];
+function childOf(pid: number): number | null {
+  const child = /^\d+/.exec(textOf(`/proc/${pid}/task/${pid}/children`))?.[0];
   return child === undefined ? null : Number(child);
 }
 
 /** All processes of the cgroup that a process is in, and below; on a machine without cgroup v2 that process alone. */
-async function cgroupOf(pid: number): Promise<readonly number[]> {
-  const group = /^0::(\/.+)$/m.exec(read(`/proc/${pid}/cgroup`))?.[1];
-  if (group === undefined || group.startsWith('/..')) return [pid];
-  const found = new Set([pid]);
-  const open = [path.join(cgroupRoot, group)];
-  for (let count = 0; count < maxCgroups; count += 1) {
-    const directory = open.shift();
-    if (directory === undefined) break;
-    for (const line of read(path.join(directory, 'cgroup.procs')).split('\n')) {
-      // 0: a process that this PID namespace does not have (cgroups(7)).
-      if (/^[1-9]\d*$/.test(line)) found.add(Number(line));
-    }
-    const below = await readdir(directory, { withFileTypes: true }).catch(() => []);
-    open.push(...below.filter((one) => one.isDirectory()).map((one) => path.join(directory, one.name)));
-  }
-  return [...found];
-}
-
-function read(file: string): string {
-  try {
-    return readLimited(file, maxBytes)?.toString('utf8') ?? '';
-  } catch {
-    return '';
-  }
+function groupOf(pid: number): readonly number[] {
+  const group = cgroupOf(pid);
+  if (group === null || group === '/' || group.startsWith('/..')) return [pid];
+  return [pid, ...pidsBelow(path.join(cgroupTree, group)).pids];
 }

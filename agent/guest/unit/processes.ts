@@ -3,14 +3,14 @@
  * read: unknown facts are left out or named in `unreadable`, never guessed.
  */
 
-import { constants, openSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
+import { constants, openSync, readdirSync, readlinkSync, statSync } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import type { LibraryVendor, ProcessFacts, ProcessIdentity } from '../../contracts/facts.js';
 import { errnoOf } from '../../lib/errors.js';
 import { cdiVariable } from '../../lib/paths.js';
-import { readUpTo } from '../../lib/trust/files.js';
+import { readLimited, readUpTo } from '../../lib/trust/files.js';
 import { withoutTracer } from '../../systemd/unit-environment.js';
 import type { ContentCache } from '../files/content.js';
 import { openRegular } from '../files/root.js';
@@ -44,30 +44,53 @@ export function cgroupPids(
   mainPid: number,
   unit: string,
   proc = '/proc',
-  tree = '/sys/fs/cgroup',
+  tree = cgroupTree,
 ): readonly number[] | null {
-  try {
-    const own = /^0::(\/.*)$/m.exec(readFileSync(path.join(proc, String(mainPid), 'cgroup'), 'utf8'))?.[1];
-    const parts = own?.split('/') ?? [];
-    const at = parts.lastIndexOf(unit);
-    if (at === -1) return null;
-    return pidsBelow(path.join(tree, ...parts.slice(0, at + 1)), maxCgroupDepth);
-  } catch {
-    return null;
-  }
+  const parts = cgroupOf(mainPid, proc)?.split('/') ?? [];
+  const at = parts.lastIndexOf(unit);
+  if (at === -1) return null;
+  const { pids, whole } = pidsBelow(path.join(tree, ...parts.slice(0, at + 1)));
+  return whole ? pids : null;
 }
 
-/** A unit with Delegate= has groups of its own below. */
-const maxCgroupDepth = 4;
+export const cgroupTree = '/sys/fs/cgroup';
+/** A unit with Delegate= has groups of its own below, and systemd in a container makes one for each service. */
+const maxCgroups = 64;
 
-function pidsBelow(directory: string, depth: number): readonly number[] {
-  const own = readFileSync(path.join(directory, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean);
-  if (depth === 0) return own.map(Number);
-  const below = readdirSync(directory, { withFileTypes: true }).filter((entry) => entry.isDirectory());
-  return [
-    ...own.map(Number),
-    ...below.flatMap(({ name }) => pidsBelow(path.join(directory, name), depth - 1)),
-  ];
+/** The path of the process's cgroup below the tree; null without cgroup v2. */
+export function cgroupOf(pid: number, proc = '/proc'): string | null {
+  return /^0::(\/.*)$/m.exec(textOf(path.join(proc, String(pid), 'cgroup')))?.[1] ?? null;
+}
+
+/** The processes of the cgroup and of those below. Not `whole`: there may be others. */
+export function pidsBelow(directory: string): { readonly pids: readonly number[]; readonly whole: boolean } {
+  const groups = [directory];
+  const pids: string[] = [];
+  let whole = true;
+  // Those below are added while the list is read.
+  for (const group of groups) {
+    try {
+      const below = readdirSync(group, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+      const room = Math.max(0, maxCgroups - groups.length);
+      groups.push(...below.slice(0, room).map(({ name }) => path.join(group, name)));
+      const text = readLimited(path.join(group, 'cgroup.procs'), maxProcBytes)?.toString('utf8');
+      if (text === undefined || below.length > room) whole = false;
+      pids.push(...(text ?? '').split('\n'));
+    } catch {
+      whole = false;
+    }
+  }
+  // 0: a process that this PID namespace does not have (cgroups(7)).
+  return { pids: pids.filter((line) => /^[1-9]\d*$/.test(line)).map(Number), whole };
+}
+
+/** Empty if it cannot be read. */
+export function textOf(file: string): string {
+  try {
+    return readLimited(file, maxProcBytes)?.toString('utf8') ?? '';
+  } catch {
+    return '';
+  }
 }
 
 export async function readIdentities(

@@ -5,7 +5,7 @@ import { type OwnedItem, type PathState, sameContent } from '../../contracts/man
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
 import { isInStore, storeVersions } from '../../lib/paths.js';
-import { findAlternative, findItem, isOurs } from '../plan/owned.js';
+import { findAlternative, findItem } from '../plan/owned.js';
 import { sha256, withItem } from './manifest.js';
 import { isAlready, type Target } from './place.js';
 import { release } from './release.js';
@@ -146,7 +146,7 @@ async function put(
   } else if (planned !== undefined) checkStillSo(file, planned, found);
   await makeParents(work, file);
   // A small installed file that a person edited: the edited text is kept when the file is written again.
-  const edited = earlier?.kind === 'file' && found.kind === 'file' && !isOurs(earlier, found);
+  const edited = earlier?.kind === 'file' && found.kind === 'file' && !sameContent(earlier, found);
   if (edited && !isInStore(file) && !already) await keepEdited(work, file, () => null);
   const { from, backup } = await transaction.place(file, target);
   const what = { path: file, before: already ? ({ kind: 'absent' } as const) : from, backup };
@@ -157,7 +157,6 @@ async function put(
   own(work, item, from);
 }
 
-/** Throws if the path has changed since the user accepted the plan. */
 function checkStillSo(file: string, planned: PathState, found: PathState): void {
   if (sameContent(planned, found)) return;
   throw new VgpuError(`${file} changed after the plan was made`, {

@@ -1,9 +1,15 @@
 import { createHash } from 'node:crypto';
-import type { Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
-import { checkManifest } from '../../contracts/manifest.js';
+import {
+  type Manifest,
+  manifestSchema,
+  type OwnedItem,
+  type PathState,
+  sameContent,
+} from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { isInStore } from '../../lib/paths.js';
-import { findAlternative, findItem, isOurs } from '../plan/owned.js';
+import { readAs } from '../../lib/schema.js';
+import { findAlternative, findItem } from '../plan/owned.js';
 import type { Disk } from './effects.js';
 
 /** Null when nothing is installed. Throws a VgpuError (`failed`) when it is there and cannot be understood. */
@@ -11,24 +17,13 @@ export async function readManifest(disk: Disk): Promise<Manifest | null> {
   const file = disk.state.manifest;
   const content = await disk.read(file);
   if (content === null) return null;
-  let value: unknown;
-  try {
-    value = JSON.parse(content.toString('utf8'));
-  } catch (cause) {
-    throw unreadable(file, 'it is not JSON', cause);
-  }
-  const checked = checkManifest(value);
-  if (checked.kind === 'bad') throw unreadable(file, checked.problem);
-  return checked.manifest;
-}
-
-function unreadable(file: string, why: string, cause?: unknown): VgpuError {
-  return new VgpuError(`cannot understand ${file}: ${why}`, {
+  const checked = readAs(manifestSchema, content.toString('utf8'));
+  if (checked.kind === 'fits') return checked.value;
+  throw new VgpuError(`cannot understand ${file}: ${checked.problem}`, {
     kind: 'failed',
     operation: 'read the manifest',
     path: file,
     remedy: `use the vgpu-agent version that wrote it, or move ${file} away: install then adopts what is there`,
-    cause,
   });
 }
 
@@ -72,7 +67,7 @@ export function neededBackups(manifest: Manifest | null): ReadonlySet<string> {
 }
 
 function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): boolean {
-  if (found.kind === 'absent' || isOurs(earlier, found)) return true;
+  if (found.kind === 'absent' || sameContent(earlier, found)) return true;
   // Small files that were edited after the install are kept aside (place.ts); `before` is what was there before the install.
   if (item.kind !== 'link') return true;
   return found.kind === 'link' && isInStore(found.target);

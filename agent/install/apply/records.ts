@@ -11,28 +11,30 @@
  * failed: nothing more is changed, the failure is reported, and `recover` decides from the file. A record that reads as
  * missing was never written (a failed fsync(2) loses pages, but adds none).
  */
+
 import {
   backup,
   definitions,
   groupBefore,
   hash,
   items,
+  nonEmpty,
   path,
   pathState,
-  text,
 } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
+import { jsonIn } from '../../lib/json.js';
 import {
   anyOf,
   constant,
   type Described,
+  describing,
   firstProblem,
   integer,
   list,
   object,
   oneOf,
   orNull,
-  type Schema,
   type SchemaCheck,
   schemaCheck,
 } from '../../lib/schema.js';
@@ -47,7 +49,7 @@ import { place } from './place.js';
 const left = oneOf(
   'kind',
   object({ kind: constant('absent') }),
-  object({ kind: constant('link'), target: text }),
+  object({ kind: constant('link'), target: nonEmpty }),
   object({ kind: constant('file'), sha256: hash }),
   object({ kind: constant('directory') }),
 );
@@ -55,17 +57,17 @@ const pathRecord = object({ type: constant('path'), path, from: pathState, backu
 export type PathRecord = Described<typeof pathRecord>;
 
 const alternative = object({
-  group: text,
+  group: nonEmpty,
   link: path,
   path,
   priority: integer,
-  slaves: list(object({ link: path, name: text, path })),
+  slaves: list(object({ link: path, name: nonEmpty, path })),
 });
 export type AlternativeSpec = Described<typeof alternative>;
 
 const alternativeRecord = object({
   type: constant('alternative'),
-  group: text,
+  group: nonEmpty,
   path,
   previous: orNull(alternative),
   before: groupBefore,
@@ -76,11 +78,10 @@ const begin = object({
   type: constant('begin'),
   schema: constant(1),
   /** Begins the name of every backup of this run. */
-  id: { type: 'string', pattern: '^[0-9a-f]{8}$' } as Schema<string>,
+  id: describing<string>({ type: 'string', pattern: '^[0-9a-f]{8}$' }),
   intent: anyOf('install', 'uninstall'),
-  /** As it was before. */
   manifest: orNull(object({ items })),
-  retire: list(text),
+  retire: list(nonEmpty),
 });
 
 const record = oneOf(
@@ -152,12 +153,8 @@ function parseRecord(
   number: number,
   check: SchemaCheck<TransactionRecord>,
 ): TransactionRecord {
-  let value: unknown;
-  try {
-    value = JSON.parse(line);
-  } catch {
-    throw damaged(log, number, `it is not JSON: ${JSON.stringify(line.slice(0, 80))}`);
-  }
+  const value = jsonIn(line);
+  if (value === undefined) throw damaged(log, number, `it is not JSON: ${JSON.stringify(line.slice(0, 80))}`);
   const checked = check(value);
   if (checked.kind === 'wrong') throw damaged(log, number, firstProblem(checked.errors));
   return checked.value;

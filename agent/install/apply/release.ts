@@ -1,9 +1,9 @@
 /** Restores the state of a path before the first install. */
 import path from 'node:path';
 import { type Emit, note } from '../../contracts/events.js';
-import { kindOf, type OwnedItem, type PathState } from '../../contracts/manifest.js';
+import { kindOf, type OwnedItem, type PathState, sameContent } from '../../contracts/manifest.js';
 import { storeRoot, storeVersions } from '../../lib/paths.js';
-import { findItem, isOurs, itemsOfVersion, staysEdited } from '../plan/owned.js';
+import { findItem, itemsOfVersion, staysEdited } from '../plan/owned.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
 import { manifestBytes, neededBackups, readManifest, sha256 } from './manifest.js';
@@ -35,7 +35,7 @@ export async function release(work: Work, file: string): Promise<void> {
     note(emit, 'warning', 'edited-file-stays', text, remedy);
     return;
   }
-  if (present.kind !== 'absent' && !isOurs(item, present)) {
+  if (present.kind !== 'absent' && !sameContent(item, present)) {
     if (item.kind === 'link' || present.kind !== 'file') {
       await leave(work, item, present);
       return;
@@ -109,7 +109,7 @@ async function removeItems(disk: Disk, items: readonly OwnedItem[]): Promise<voi
     if (item.kind === 'alternative') continue;
     await clear(disk, temporaryFor(item.path));
     const present = await disk.inspect(item.path);
-    if (!isOurs(item, present)) continue;
+    if (!sameContent(item, present)) continue;
     if (present.kind === 'directory' && !present.empty) continue;
     await place(disk, item.path, { kind: 'absent' });
   }

@@ -114,7 +114,6 @@ export interface Work {
   readonly effects: ApplyEffects;
   readonly transaction: OpenTransaction;
   readonly emit: Emit;
-  /** Of the manifest to be written. */
   items: readonly OwnedItem[];
 }
 

@@ -1,4 +1,5 @@
 /** The Workplace of the running system: every effect is the real one. Nothing is opened before it is needed. */
+
 import fs from 'node:fs/promises';
 import { uptime } from 'node:os';
 import { consumersOwn, containerOf, isContainer, isRunning } from '../../containers/container-unit.js';
@@ -36,14 +37,19 @@ import { hostOfUnit } from '../../systemd/unit-environment.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
 import { type LookEffects, lookAgain, observe } from '../../verdict/confirm.js';
 import { decideVerdict } from '../../verdict/decide.js';
+import { followFile, httpGet, stamps, systemClock } from '../../verdict/node-effects.js';
+import type {
+  ConfirmEffects,
+  ConfirmOptions,
+  Observation,
+  SessionsAnswer,
+} from '../../verdict/observation.js';
 import {
   askSessions,
-  type SessionsAnswer,
   type SessionsQuestion,
+  servingNow,
   ticksPerSecond,
-} from '../../verdict/host-sessions.js';
-import { followFile, httpGet, stamps, systemClock } from '../../verdict/node-effects.js';
-import type { ConfirmEffects, ConfirmOptions, Observation } from '../../verdict/observation.js';
+} from '../../verdict/watch-present.js';
 import { watchProcesses } from '../../verdict/watch-processes.js';
 import { apply, recover, rollback, settle } from '../apply/apply.js';
 import { nodeDisk, systemEffects } from '../apply/disk.js';
@@ -53,7 +59,6 @@ import { recoverTrace } from '../apply/trace.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
 import { serviceState, serviceUp } from './agent-service.js';
-import { servingNow } from './serving.js';
 import { tracing } from './trace.js';
 import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 
@@ -201,23 +206,21 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   const observeStart = async (request: ConfirmRequest, emit: Emit): Promise<Observation> => {
     const effects = await confirmEffects(request, emit);
     const now = await effects.unit();
+    const { mark, facts, ...asked } = request;
+    const { profile } = asked;
+    const loaded = now.kind === 'loaded' ? now : null;
     const options: ConfirmOptions = {
-      profile: request.profile,
-      invocationId: now.kind === 'loaded' ? now.invocationId : null,
-      cursor: request.mark?.cursor ?? null,
-      restarts: request.mark !== null && now.kind === 'loaded' ? now.restarts : null,
-      libraryDirectories: libraryDirectories(request.profile, request.facts.distribution),
-      ageMs: now.kind === 'loaded' ? await ageOf(now.mainPid) : null,
-      restarted: request.restarted === true,
-      timeoutMs: request.timeoutMs,
-      patienceMs: request.patienceMs ?? null,
-      endpoint: hostInUse(request.facts.host.endpoint, readHostInUse()),
-      hosts: request.facts.host.endpoint,
+      ...asked,
+      invocationId: loaded?.invocationId ?? null,
+      cursor: mark?.cursor ?? null,
+      restarts: mark === null ? null : (loaded?.restarts ?? null),
+      libraryDirectories: libraryDirectories(profile, facts.distribution),
+      ageMs: loaded === null ? null : await ageOf(loaded.mainPid),
+      endpoint: hostInUse(facts.host.endpoint, readHostInUse()),
+      hosts: facts.host.endpoint,
       outputFile: await placeToRead(now, request),
-      looking: request.mark?.looking ?? null,
-      composed: now.kind === 'loaded' && containerOf(now)?.command === 'compose',
-      compute: request.compute === true,
-      signal: request.signal,
+      looking: mark?.looking ?? null,
+      composed: loaded !== null && containerOf(loaded)?.command === 'compose',
     };
     return observe(options, effects);
   };

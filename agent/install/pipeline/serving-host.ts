@@ -1,24 +1,16 @@
 import { machine } from 'node:os';
 import type { Emit } from '../../contracts/events.js';
 import type { Plan, ReadyPlan } from '../../contracts/plan.js';
-import type { HostDevice, ServingFacts, ServingRequest } from '../../contracts/serving.js';
+import type { ServedFacts, ServingFacts, ServingRequest } from '../../contracts/serving.js';
 import { ContentCache } from '../../guest/files/content.js';
 import { Root } from '../../guest/files/root.js';
-import {
-  askDaemon,
-  type DaemonAnswer,
-  presentDevice,
-  readServing,
-  type ServingEffects,
-} from '../../guest/host/inspect.js';
+import { readServed, readServing, type ServingEffects } from '../../guest/host/inspect.js';
 import { agentVersion } from '../../lib/build-info.js';
-import { VgpuError } from '../../lib/errors.js';
 import { hostState } from '../../lib/paths.js';
 import { spawnRunner } from '../../lib/run-command.js';
 import { openManager } from '../../systemd/bus.js';
 import { apply, recover } from '../apply/apply.js';
 import { nodeDisk, systemEffects } from '../apply/disk.js';
-import type { Recovery } from '../apply/effects.js';
 import { underLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
 import { planServing, planServingAway } from '../plan/serving.js';
@@ -26,46 +18,36 @@ import { type Approval, changeByPlan, type Declined, type Done, refusal } from '
 import type { Workplace } from './workplace.js';
 
 export interface HostWorkplace extends Pick<Workplace, 'locked' | 'recover' | 'apply'> {
-  device(): Promise<HostDevice | null>;
-  look(request: ServingRequest, device: HostDevice): Promise<ServingFacts>;
-  askDaemon(): Promise<DaemonAnswer>;
-  recover(emit: Emit): Promise<Recovery>;
+  look(): Promise<ServedFacts>;
+  lookToInstall(request: ServingRequest): Promise<ServingFacts>;
 }
 
-interface HostChange extends Approval {
-  readonly intent: 'install' | 'uninstall';
-  readonly request: ServingRequest;
+type Intent = 'install' | 'uninstall';
+
+export function changeHost(
+  work: HostWorkplace,
+  request: Approval & { readonly intent: Intent; readonly request: ServingRequest },
+  emit: Emit,
+): Promise<Declined | Done> {
+  const { intent } = request;
+  const plan = () => planHost(work, intent, request.request, emit);
+  return changeByPlan(work, { command: intent, operation: `host ${intent}`, plan, request }, emit);
 }
 
-export function changeHost(work: HostWorkplace, change: HostChange, emit: Emit): Promise<Declined | Done> {
-  const { intent, request } = change;
-  const plan = () => planHost(work, intent, request, emit);
-  const what = { command: intent, operation: `host ${intent}`, plan, request: change };
-  return changeByPlan(work, what, emit);
-}
-
-/** Throws a VgpuError: `refused` with every reason; `usage` when no device was given. */
+/** Throws a VgpuError: `refused` with every reason; `usage` if no device is requested or installed. */
 export async function planHost(
   work: HostWorkplace,
-  intent: HostChange['intent'],
+  intent: Intent,
   request: ServingRequest,
   emit: Emit,
 ): Promise<ReadyPlan> {
   emit({ kind: 'phase', phase: 'inspect', text: 'inspecting this machine and vgpu-hostd' });
-  const present = request.device ?? (await work.device());
-  if (present === null && intent === 'install') throw noDevice();
-  const facts = await work.look(request, present ?? 'software');
-  const plan: Plan = intent === 'install' ? planServing(facts, request) : planServingAway(facts, request);
+  const plan: Plan =
+    intent === 'install'
+      ? planServing(await work.lookToInstall(request), request)
+      : planServingAway(await work.look(), request);
   if (plan.kind === 'refused') throw refusal(plan, `plan the ${intent} of the host`);
   return plan;
-}
-
-function noDevice(): VgpuError {
-  return new VgpuError('no --device was given, and no device was installed before', {
-    kind: 'usage',
-    operation: 'plan the install of the host',
-    remedy: '--device cuda for the GPU of this machine, --device software for a simulated one',
-  });
 }
 
 const jobTimeoutMs = 100_000;
@@ -89,9 +71,8 @@ export async function openHost(): Promise<{ readonly work: HostWorkplace; close(
     readManifest: () => readManifest(disk),
   });
   const work: HostWorkplace = {
-    device: () => presentDevice(serving()),
-    look: (request, device) => readServing(serving(), request, device),
-    askDaemon: () => askDaemon(runner),
+    look: () => readServed(serving()),
+    lookToInstall: (request) => readServing(serving(), request),
     recover: (emit) => recover(effects, emit),
     apply: (plan, options, emit) => apply(plan, effects, emit, options),
     locked: (command, task, { waitMs = lockWaitMs, signal } = {}) =>

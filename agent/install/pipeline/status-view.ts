@@ -63,7 +63,7 @@ export function asOf(view: StatusView, now: number): StatusView {
     const age = verdict?.look === undefined ? 0 : now - Date.parse(verdict.look.at);
     if (verdict === null || age <= freshMs || unit.active?.startsWith('active ') !== true) return shown;
     const seconds = Math.round(age / 1000);
-    return withVerdictOf(shown, unit.name, oldVerdict(verdict, `the last look was ${seconds} s ago`));
+    return withVerdictOf(shown, unit.name, oldVerdict(verdict, `the last check was ${seconds} s ago`));
   }, view);
 }
 

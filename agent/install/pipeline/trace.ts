@@ -4,29 +4,25 @@
  */
 import { type Emit, note } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
-import type { UnitFacts } from '../../contracts/unit.js';
 import type { ContentCache } from '../../guest/files/content.js';
 import { readProcesses } from '../../guest/unit/processes.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
 import {
+  type LiveProcess,
   librariesOf,
+  liveProcess,
   readTrace,
+  readTraceFile,
   type TracedStart,
   type TraceFacts,
   tracedProcesses,
-} from '../../verdict/doctor/trace/bindings.js';
-import {
-  type LiveProcess,
-  liveProcess,
-  readTraceFile,
   whoseLibraries,
-} from '../../verdict/doctor/trace/traced.js';
+} from '../../verdict/doctor/trace.js';
 import type { Observation } from '../../verdict/observation.js';
 import { restartNow } from '../apply/apply.js';
 import type { ApplyEffects } from '../apply/effects.js';
 import { beginTrace, disarmTrace, forgetTrace } from '../apply/trace.js';
-
 import { planTrace, type TracePlan, traceLimitBytes } from '../plan/trace.js';
 import { askThenLock } from './ask-then-lock.js';
 import type { DoctorWorkplace, Mark, Tracing, Workplace } from './workplace.js';
@@ -105,34 +101,62 @@ interface Prepared {
   readonly plan: TracePlan;
 }
 
+interface Seen {
+  readonly observation: Observation;
+  readonly live: readonly LiveProcess[];
+}
+
 async function start(
   work: DoctorWorkplace,
   request: TraceRequest,
-  prepared: Prepared,
+  { machine, plan }: Prepared,
   emit: Emit,
 ): Promise<Traced> {
   const { tracing } = work;
-  const { unit } = prepared.plan;
-  let restarts = false;
-  const traced = async (): Promise<Seen> => {
-    await tracing.begin(prepared.plan);
-    restarts = true;
-    return tracedStart(work, request, prepared, emit);
+  const { unit } = plan;
+  const restart = async (how: string): Promise<{ readonly mark: Mark; readonly problem: string | null }> => {
+    const mark = await work.mark(machine.unit, request.signal);
+    emit({ kind: 'phase', phase: 'restart', text: `${unit}, ${how}` });
+    const outcome = await tracing.restart(unit);
+    return { mark, problem: outcome.kind === 'failed' ? outcome.message : null };
   };
-  const seen = await traced().catch((error: unknown) => ({ error }));
+  let restarts = false;
+  const tracedStart = async (): Promise<Seen> => {
+    await tracing.begin(plan);
+    restarts = true;
+    const { mark, problem } = await restart('traced');
+    try {
+      if (problem !== null) {
+        throw new VgpuError(`${unit} could not be started with the tracer: ${problem}`, {
+          kind: 'failed',
+          operation: 'trace',
+          path: unit,
+          remedy: `run vgpu-agent doctor without --trace; systemctl status ${unit} shows the failure`,
+        });
+      }
+      stopTraceIfAsked(request);
+      emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${unit} runs, with the tracer` });
+      const { profile, timeoutMs, signal } = request;
+      const observation = await work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit);
+      return { observation, live: await tracing.live(unit) };
+    } finally {
+      mark.looking.stop();
+    }
+  };
+  const seen = await tracedStart().catch((error: unknown) => ({ error }));
   // While the drop-in is there the record stays: the next command takes up from there.
   await tracing.disarm(unit);
   let mark: Mark | null = null;
   try {
     // Not to be stopped half way: only a second signal, which ends the process, does.
     if (restarts) {
-      const back = await restart(work, request, prepared.machine.unit, 'as before', emit);
+      const back = await restart('as before');
       mark = back.mark;
       if (back.problem !== null)
         note(emit, 'warning', 'restart-failed', back.problem, `systemctl restart ${unit}`);
     }
     if ('error' in seen) throw seen.error;
-    const facts = await conclude(work, seen);
+    const facts = await conclude(tracing, seen);
     await tracing.forget();
     return { facts, mark };
   } catch (error) {
@@ -143,64 +167,14 @@ async function start(
   }
 }
 
-async function restart(
-  work: DoctorWorkplace,
-  { signal }: TraceRequest,
-  unit: UnitFacts,
-  how: string,
-  emit: Emit,
-): Promise<{ readonly mark: Mark; readonly problem: string | null }> {
-  const mark = await work.mark(unit, signal);
-  emit({ kind: 'phase', phase: 'restart', text: `${unit.name}, ${how}` });
-  const outcome = await work.tracing.restart(unit.name);
-  return { mark, problem: outcome.kind === 'failed' ? outcome.message : null };
-}
-
 /** After the restart, because processes write their lazy bindings when they end. */
-async function conclude({ tracing }: DoctorWorkplace, { observation, live }: Seen): Promise<TracedStart> {
+async function conclude(tracing: Tracing, { observation, live }: Seen): Promise<TracedStart> {
   const { text, cut } = tracing.read();
   const read = readTrace(text);
-  return {
-    kind: 'traced',
-    processes: tracedProcesses(read, await tracing.vendors(librariesOf(read)), live),
-    more: read.more,
-    live,
-    lines: read.lines,
-    strange: read.strange,
-    cut,
-    complete: observation.end === 'settled',
-  };
-}
-
-interface Seen {
-  readonly observation: Observation;
-  readonly live: readonly LiveProcess[];
-}
-
-async function tracedStart(
-  work: DoctorWorkplace,
-  request: TraceRequest,
-  { machine, plan }: Prepared,
-  emit: Emit,
-): Promise<Seen> {
-  const { profile, timeoutMs, signal } = request;
-  const { mark, problem } = await restart(work, request, machine.unit, 'traced', emit);
-  try {
-    if (problem !== null) {
-      throw new VgpuError(`${plan.unit} could not be started with the tracer: ${problem}`, {
-        kind: 'failed',
-        operation: 'trace',
-        path: plan.unit,
-        remedy: `vgpu-agent doctor looks without a trace; systemctl status ${plan.unit}`,
-      });
-    }
-    stopTraceIfAsked(request);
-    emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${plan.unit} runs, with the tracer` });
-    const observation = await work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit);
-    return { observation, live: await work.tracing.live(plan.unit) };
-  } finally {
-    mark.looking.stop();
-  }
+  const { more, lines, strange } = read;
+  const processes = tracedProcesses(read, await tracing.vendors(librariesOf(read)), live);
+  const complete = observation.end === 'settled';
+  return { kind: 'traced', processes, more, live, lines, strange, cut, complete };
 }
 
 function stopTraceIfAsked({ signal, profile }: TraceRequest): void {

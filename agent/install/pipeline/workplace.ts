@@ -13,8 +13,8 @@ import type { CloserLook } from '../../guest/look/closer-look.js';
 import type { Profile } from '../../profile/types.js';
 import type { JournalWriter } from '../../systemd/journal-writer.js';
 import type { Watched } from '../../verdict/confirm.js';
-import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
-import type { Observation, ProcessWatch } from '../../verdict/observation.js';
+import type { LiveProcess } from '../../verdict/doctor/trace.js';
+import type { Confirming, Observation, ProcessWatch } from '../../verdict/observation.js';
 import type { Applied, ApplyOptions, Recovery, RestartOutcome } from '../apply/effects.js';
 import type { TracePlan } from '../plan/trace.js';
 import type { ServiceGoal } from './agent-service.js';
@@ -99,17 +99,8 @@ export interface Mark {
   readonly looking: ProcessWatch;
 }
 
-export interface ConfirmRequest {
-  readonly profile: Profile;
+export interface ConfirmRequest extends Confirming {
   readonly facts: MachineFacts;
   /** The place to read from after our restart; null judges the start that the unit is in. */
   readonly mark: Mark | null;
-  /** The caller has restarted the unit for this start since its settings were made; with a mark that is so. */
-  readonly restarted?: boolean;
-  /** Overrides the profile's time-outs, and ends our own reading and the probe, too: a person has named it. */
-  readonly timeoutMs: number | null;
-  /** Overrides the profile's time-outs for the consumer alone: our own work may take longer on a busy machine. */
-  readonly patienceMs?: number | null;
-  readonly compute?: boolean;
-  readonly signal: AbortSignal;
 }

@@ -109,27 +109,17 @@ function linksStand(facts: MachineFacts, names: ReadonlyMap<string, PublicName>)
 function reasonFor(
   group: AlternativeGroup,
   ours: string,
-  {
-    present,
-    sameSlaves,
-    stand,
-    inPlace,
-  }: {
-    readonly present: boolean;
-    readonly sameSlaves: boolean;
-    readonly stand: boolean;
-    readonly inPlace: boolean;
-  },
+  now: Readonly<Record<'present' | 'sameSlaves' | 'stand' | 'inPlace', boolean>>,
 ): string {
-  if (!present) {
+  if (!now.present) {
     const manual = group.status === 'manual' ? ' (chosen by hand; that comes back on uninstall)' : '';
     return `Debian's alternatives set these links, now to ${group.value}${manual}; a choice of vgpu-agent survives upgrades`;
   }
-  if (!sameSlaves) return `the group ${group.name} has other links than at the install`;
+  if (!now.sameSlaves) return `the group ${group.name} has other links than at the install`;
   if (group.value !== ours) return `the group ${group.name} was switched to ${group.value} since the install`;
-  if (stand) {
-    return inPlace
-      ? `vgpu-agent's choice of the group ${group.name} is set, but no manifest lists it; the manifest lists it now`
+  if (now.stand) {
+    return now.inPlace
+      ? `vgpu-agent's choice of the group ${group.name} is set, but missing from the manifest; it is added there`
       : `vgpu-agent's choice of the group ${group.name} has another priority than install gives it`;
   }
   return `a link of the group ${group.name} was changed by hand; update-alternatives sets it again`;

@@ -24,7 +24,7 @@ export function changeSummary(change: Change): ChangeSummary {
       };
     }
     case 'adopt':
-      return { sign: '>', what: `own ${change.path}` };
+      return { sign: '>', what: `record ${change.path}` };
     case 'write-file':
       return { sign: made(change.before), what: `file ${change.path} (${octal(change.mode)})` };
     case 'copy-file':
@@ -39,7 +39,7 @@ export function changeSummary(change: Change): ChangeSummary {
     case 'remove-owned':
       return { sign: change.restores.kind === 'absent' ? '-' : '~', what: change.path };
     case 'note-consumer':
-      return { sign: '>', what: `note ${change.unit} as a consumer` };
+      return { sign: '>', what: `record ${change.unit} as a consumer` };
     case 'remove-store':
       return { sign: '-', what: `shim ${change.id}` };
     case 'remove-alternative':

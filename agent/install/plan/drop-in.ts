@@ -110,7 +110,7 @@ function wantedDropIns(
     {
       path: first,
       content: `${dropInText(profile.name, variables, null)}${startRecordLines(unit)}`,
-      reason: `gives ${unit.name} ${variables.map((variable) => variable.name).join(' and ')}, and keeps the values that it has already`,
+      reason: `sets ${variables.map((variable) => variable.name).join(' and ')} of ${unit.name}, and keeps the values that they have already`,
     },
   ];
   if (contested.variables.length > 0) {
@@ -153,7 +153,7 @@ function dropInText(profile: string, variables: readonly WantedVariable[], after
   lines.push('[Service]');
   for (const { name, why, entries, inherited, separator } of variables) {
     lines.push(`# ${why}`);
-    if (inherited.length > 0) lines.push('# (what the unit had set before follows ours)');
+    if (inherited.length > 0) lines.push('# The values that the unit had before follow ours.');
     lines.push(environmentLine(name, [...entries.map(escapeSpecifiers), ...inherited].join(separator)));
   }
   return `${lines.join('\n')}\n`;

@@ -13,17 +13,22 @@ import { type Change, type Plan, type PlanOptions, told, type Warning } from '..
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
-import { cdiChanges, isOwnCdi } from './cdi.js';
-import { containerWarnings, deliveryOf, quadletChanges, quadletInForce } from './container.js';
+import {
+  cdiChanges,
+  containerWarnings,
+  deliveryOf,
+  isOwnCdi,
+  quadletChanges,
+  quadletInForce,
+} from './container.js';
 import { dropInChanges, inForce, wantedVariables } from './drop-in.js';
 import { guestConfChange, loaderConfChange, retireChanges, storeChanges } from './our-files.js';
 import { isNoted, withConsumer, withoutConsumer } from './owned.js';
 import { publicLinks } from './public-links.js';
-import { installRefusals, maskRefusals } from './refusals.js';
+import { installRefusals, installWarnings, maskRefusals } from './refusals.js';
 import { reloadChange, restartChange } from './restart.js';
 import { servicePlan } from './service.js';
 import { vmMemoryChanges, vmMemoryWarnings } from './vm-memory.js';
-import { installWarnings } from './warnings.js';
 
 export function planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan {
   const endpoint = options.endpoint ?? facts.host.endpoint;

@@ -62,7 +62,7 @@ export function adopt(
   { path, state }: Pick<OwnedFileFacts, 'path' | 'state'>,
 ): readonly Change[] {
   if (manifest !== null || store.current.kind !== 'link' || store.versions.length === 0) return [];
-  const reason = 'it is as install makes it, but no manifest lists it; the manifest lists it now';
+  const reason = 'it is already correct, but missing from the manifest; it is added there';
   return [{ kind: 'adopt', path, state, reason }];
 }
 
@@ -70,7 +70,9 @@ export function adopt(
 function readableChange(present: OwnedFileFacts): readonly Change[] {
   const { state, content } = present;
   if (state.kind !== 'file' || content === null || (state.mode & 0o444) === 0o444) return [];
-  return [writeChange(present, content, `its mode is ${octal(state.mode)}, and every user has to read it`)];
+  return [
+    writeChange(present, content, `its mode is ${octal(state.mode)}, and every user must be able to read it`),
+  ];
 }
 
 export function writeChange(
@@ -113,12 +115,12 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
     const reason = 'files of this version are missing or are not what was installed; they are written again';
     changes.push({ kind: 'store', shim, reason });
   } else if (ownedAt(facts.manifest, `${storeVersions}/${shim.id}`) === undefined) {
-    const reason = 'it is in the store, but no manifest lists it; the manifest lists it now';
+    const reason = 'it is in the store, but missing from the manifest; it is added there';
     changes.push({ kind: 'store', shim, reason });
   }
   const target = `versions/${shim.id}`;
   if (store.current.kind !== 'link' || store.current.target !== target) {
-    const from = store.current.kind === 'link' ? `, is ${store.current.target} now` : '';
+    const from = store.current.kind === 'link' ? ` (now ${store.current.target})` : '';
     changes.push({
       kind: 'write-link',
       path: storeCurrent,
@@ -127,7 +129,7 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
       reason: `the version in use${from}; everything installed goes through this link`,
     });
   } else if (ownedAt(facts.manifest, storeCurrent) === undefined) {
-    const reason = 'it leads to the store, but no manifest lists it; the manifest lists it now';
+    const reason = 'it leads to the store, but is missing from the manifest; it is added there';
     changes.push({ kind: 'adopt', path: storeCurrent, state: store.current, reason });
   }
   return changes;
@@ -141,7 +143,7 @@ export function retireChanges({ store, shim, manifest }: MachineFacts): readonly
       {
         kind: 'remove-store',
         id,
-        reason: 'a former version; it is removed when no process uses it any more',
+        reason: 'an old version; it is removed when no process uses it any more',
       },
     ];
   });

@@ -1,23 +1,30 @@
 import path from 'node:path';
 import {
   type Consumer,
+  kindOf,
   type Manifest,
   type OwnedItem,
   type PathState,
   sameContent,
 } from '../../contracts/manifest.js';
-import type { Change } from '../../contracts/plan.js';
+import { type Change, type Refusal, told } from '../../contracts/plan.js';
 import { dropInPath, editableFiles, storeRoot } from '../../lib/paths.js';
-
-/** Is this file what vgpu-agent wrote? Its mode may have changed since; the content decides. */
-export function isOurs(item: OwnedItem, present: PathState): boolean {
-  return sameContent(item, present);
-}
 
 /** A configuration that a person edited stays, as `conffiles` of dpkg do, and the next install uses it. */
 export function staysEdited(item: OwnedItem, present: PathState): boolean {
-  const theirs = item.kind === 'file' && present.kind === 'file' && !isOurs(item, present);
+  const theirs = item.kind === 'file' && present.kind === 'file' && !sameContent(item, present);
   return theirs && item.before.kind === 'absent' && editableFiles.has(item.path);
+}
+
+/** Only a person or a mistake puts such a thing there, so its content stays. */
+export function inTheWay(path: string, state: PathState, wanted: 'file' | 'link'): readonly Refusal[] {
+  if (state.kind !== 'directory' && state.kind !== 'other') return [];
+  const full = state.kind === 'directory' && !state.empty ? ' that is not empty' : '';
+  return told(
+    state.kind === 'directory' ? 'directory-in-the-way' : 'thing-in-the-way',
+    `${path} is ${kindOf(state)}${full}, where a ${wanted} has to be`,
+    `find out what made ${path} and move it away`,
+  );
 }
 
 type AlternativeItem = Extract<OwnedItem, { kind: 'alternative' }>;

@@ -11,7 +11,7 @@ import { isInStore, storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { alternativeChanges } from './alternative-change.js';
 import { adopt } from './our-files.js';
-import { ownedAt } from './owned.js';
+import { inTheWay, ownedAt } from './owned.js';
 
 export interface PublicLinks {
   readonly changes: readonly Change[];
@@ -26,11 +26,8 @@ interface Place {
   readonly create: boolean;
 }
 
-type Verdict =
-  | { readonly kind: 'right' }
-  | { readonly kind: 'change'; readonly changes: readonly Change[]; readonly warnings?: readonly Warning[] }
-  | { readonly kind: 'warning'; readonly warning: Warning }
-  | { readonly kind: 'refusal'; readonly refusal: Refusal };
+/** Empty: the place is right as it is. */
+type Verdict = Partial<Pick<PublicLinks, 'changes' | 'warnings' | 'refusals'>>;
 
 export function publicLinks(profile: Profile, facts: MachineFacts): PublicLinks {
   const places = publicPlaces(profile, facts);
@@ -41,11 +38,9 @@ export function publicLinks(profile: Profile, facts: MachineFacts): PublicLinks 
   const refusals: Refusal[] = [];
   for (const place of places) {
     const verdict = judge(place, facts, wanted, alternatives.links);
-    if (verdict.kind === 'change') {
-      changes.push(...verdict.changes);
-      warnings.push(...(verdict.warnings ?? []));
-    } else if (verdict.kind === 'warning') warnings.push(verdict.warning);
-    else if (verdict.kind === 'refusal') refusals.push(verdict.refusal);
+    changes.push(...(verdict.changes ?? []));
+    warnings.push(...(verdict.warnings ?? []));
+    refusals.push(...(verdict.refusals ?? []));
     const { state } = place.candidate;
     if (state.kind === 'link' && state.target === place.target)
       changes.push(...adopt(facts, place.candidate));
@@ -79,31 +74,31 @@ function judge(
   const slave = slaves.get(candidate.path);
   switch (state.kind) {
     case 'absent': {
-      if (slave !== undefined) return { kind: 'right' };
+      if (slave !== undefined) return {};
       if (ldconfigSets(candidate, facts)) {
         return ldconfigLink(place, 'it does not exist yet, but ldconfig will set it', facts);
       }
       if (ownedAt(facts.manifest, candidate.path) !== undefined)
         return link(place, 'it was removed since the last install');
-      return create ? link(place, 'programs look for it here, and there is no such file') : { kind: 'right' };
+      return create ? link(place, 'programs look for it here, and there is no such file') : {};
     }
     case 'link':
-      if (slave !== undefined) return { kind: 'right' };
+      if (slave !== undefined) return {};
       return judgeLink(place, state.target, facts, wanted);
     case 'file':
-      if (candidate.ownerOfPath !== null) return { kind: 'warning', warning: packagedFile(candidate) };
+      if (candidate.ownerOfPath !== null) return { warnings: [packagedFile(candidate)] };
       if (slave === undefined && ldconfigSets(candidate, facts)) {
         return ldconfigLink(place, fileReason(candidate), facts);
       }
       return link({ ...place, target: slave ?? target }, fileReason(candidate));
     case 'directory':
-      if (!state.empty) return { kind: 'refusal', refusal: directoryInTheWay(candidate.path) };
+      if (!state.empty) return { refusals: inTheWay(candidate.path, state, 'link') };
       return link(
         { ...place, target: slave ?? target },
         'an empty directory is in the way (containers can leave one)',
       );
     case 'other':
-      return { kind: 'refusal', refusal: thingInTheWay(candidate.path, state.type) };
+      return { refusals: inTheWay(candidate.path, state, 'link') };
   }
 }
 
@@ -115,10 +110,10 @@ function judgeLink(
 ): Verdict {
   const { candidate, target } = place;
   if (ldconfigSets(candidate, facts)) return ldconfigLink(place, linkReason(candidate, present), facts);
-  if (present === target) return { kind: 'right' };
-  if (leadsToRightOne(place, present, facts, wanted)) return { kind: 'right' };
+  if (present === target) return {};
+  if (leadsToRightOne(place, present, facts, wanted)) return {};
   const verdict = link(place, linkReason(candidate, present));
-  if (verdict.kind !== 'change' || candidate.ownerOfPath === null) return verdict;
+  if (candidate.ownerOfPath === null) return verdict;
   return { ...verdict, warnings: [packagedLink(candidate)] };
 }
 
@@ -161,7 +156,7 @@ function ldconfigLink(place: Place, found: string, facts: MachineFacts): Verdict
   }
   if (state.kind !== 'link' || state.target !== name)
     changes.push(linkChange(candidate, name, `${found}; ldconfig keeps the new link`));
-  return changes.length === 0 ? { kind: 'right' } : { kind: 'change', changes };
+  return { changes };
 }
 
 /** Its own candidate if it is listed, else what the way from `candidate` shows of it. */
@@ -175,7 +170,7 @@ function stateOf(file: string, candidate: LibraryCandidate, facts: MachineFacts)
 }
 
 function link({ candidate, target }: Place, reason: string): Verdict {
-  return { kind: 'change', changes: [linkChange(candidate, target, reason)] };
+  return { changes: [linkChange(candidate, target, reason)] };
 }
 
 function linkChange({ path, state, ownerOfPath }: LibraryCandidate, target: string, reason: string): Change {
@@ -222,22 +217,6 @@ function packagedLink(candidate: LibraryCandidate): Warning {
     code: 'package-owned-link',
     message: `${candidate.path} is a link of the package ${candidate.ownerOfPath ?? ''}; its next upgrade may set it back`,
     remedy: 'run vgpu-agent install again after such an upgrade',
-  };
-}
-
-function directoryInTheWay(file: string): Refusal {
-  return {
-    code: 'directory-in-the-way',
-    message: `${file} is a directory that is not empty, where a link has to be`,
-    remedy: `look at what is in ${file} and move it away`,
-  };
-}
-
-function thingInTheWay(file: string, type: string): Refusal {
-  return {
-    code: 'thing-in-the-way',
-    message: `${file} is a ${type}, where a link has to be`,
-    remedy: `find out what made ${file} and remove it`,
   };
 }
 

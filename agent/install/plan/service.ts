@@ -96,7 +96,7 @@ function removal(facts: MachineFacts): ServicePlan {
   const { service, manifest } = facts;
   if (service === undefined) return nothing;
   const paths = [service.link.path, ...service.files.map((file) => file.present.path).reverse()];
-  const files = paths.flatMap((path) => withdrawal(manifest, path, 'the service was not requested'));
+  const files = paths.flatMap((path) => withdrawal(manifest, path, 'vgpu-agent.service is removed'));
   const emptied = emptiedBy(
     manifest?.items ?? [],
     paths.map((path) => ({ path })),
@@ -104,7 +104,7 @@ function removal(facts: MachineFacts): ServicePlan {
   return {
     files: [...files, ...removeDirectories(emptied)],
     reload: files.length > 0,
-    run: [unitChange(service.unit, 'stop', 'it was not requested this time')],
+    run: [unitChange(service.unit, 'stop', 'vgpu-agent.service is removed')],
   };
 }
 

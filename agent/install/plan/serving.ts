@@ -2,12 +2,20 @@
  * The order: the files that the daemon needs, then the daemon, then the units that start it, then the reload of
  * systemd. Without `--end-sessions` no session ends: the old daemon hands over to a new program (`hand-over`).
  */
+import { sameContent } from '../../contracts/manifest.js';
 import { type Change, type Plan, type Refusal, told, type Warning } from '../../contracts/plan.js';
-import type { ServingFacts, ServingFile, ServingRequest } from '../../contracts/serving.js';
+import type {
+  ServedFacts,
+  ServingFacts,
+  ServingFile,
+  ServingRequest,
+  ServingUnit,
+} from '../../contracts/serving.js';
 import { hostConf, hostDefaults, hostd, hostSocketUnit, hostUnit, systemdUnits } from '../../lib/paths.js';
 import { plural } from '../../lib/text.js';
 import { interruptedWarning } from './install.js';
-import { isOurs, ownedAt, removeDirectories } from './owned.js';
+import { writeChange } from './our-files.js';
+import { ownedAt, removeDirectories } from './owned.js';
 import { maskRefusals } from './refusals.js';
 import { unitChange } from './restart.js';
 import { backReason, editWarnings, giveBack } from './uninstall.js';
@@ -16,26 +24,14 @@ import { backReason, editWarnings, giveBack } from './uninstall.js';
 const host = { side: 'host', profile: 'host', unit: hostUnit } as const;
 
 export function planServing(facts: ServingFacts, request: ServingRequest): Plan {
-  const { problems, listen } = facts;
   const placed = facts.files.flatMap(fileChange);
-  const refused = problems.filter(
-    ({ weight }) => weight === 'certain' || (weight === 'device' && !request.force),
-  );
   const refusals = [
-    ...refused.map(({ code, message, remedy, weight }) => ({
-      code,
-      message,
-      remedy: weight === 'device' ? `${remedy}; --force installs in any case` : remedy,
-    })),
+    ...facts.refusals,
     ...packageRefusals(facts),
     ...ownRules(facts),
     ...maskRefusals(placed),
   ];
-  const told = problems.filter((one) => !refused.includes(one));
-  const warnings = [
-    ...interruptedWarning(facts),
-    ...told.map(({ code, message, remedy }) => ({ code, message, remedy })),
-  ];
+  const warnings = [...interruptedWarning(facts), ...facts.warnings];
   if (refusals.length > 0) return { kind: 'refused', refusals, warnings };
   const written = new Set(placed.flatMap((change) => ('path' in change ? [change.path] : [])));
   const stale = facts.socket.needDaemonReload || facts.service.needDaemonReload;
@@ -43,43 +39,38 @@ export function planServing(facts: ServingFacts, request: ServingRequest): Plan 
     stale || [...written].some((file) => file.startsWith('/etc/systemd/'))
       ? [{ kind: 'daemon-reload', reason: 'systemd reads its units again' }]
       : [];
-  const run = runChanges(facts, request, written);
+  const run = runChanges(facts, request.endSessions, written);
   return {
     kind: 'ready',
     ...host,
     intent: 'install',
     storeId: programId(facts),
-    endpoint: listen.join(' '),
+    endpoint: facts.listen.join(' '),
     consumers: [{ profile: host.profile, unit: hostUnit, links: [] }],
     changes: [...placed, ...reload, ...run.changes],
     warnings: [...warnings, ...run.warnings],
   };
 }
 
-/** The first 16 hex digits of the sha256 of vgpu-hostd, as the id of a guest's store is made. */
+/** A host has no store. Its manifest has the beginning of the hash of vgpu-hostd for the id of one. */
 function programId({ files }: ServingFacts): string {
   const program = files.find(({ path }) => path === hostd)?.wanted;
   return program?.kind === 'copy' ? program.sha256.slice(0, 16) : '';
 }
 
 function fileChange(file: ServingFile): readonly Change[] {
-  const { wanted, state, mode, content, reason } = file;
-  if (file.editable && !file.asked && state.kind !== 'absent') return [];
-  const place = { path: file.path, before: state, reason };
-  switch (wanted.kind) {
-    case 'text':
-      return content === wanted.content && state.kind === 'file' && state.mode === mode
-        ? []
-        : [{ kind: 'write-file', content: wanted.content, previousContent: content, mode, ...place }];
-    case 'copy':
-      return state.kind === 'file' && state.sha256 === wanted.sha256 && state.mode === mode
-        ? []
-        : [{ ...wanted, kind: 'copy-file', mode, ...place }];
-    case 'link':
-      return state.kind === 'link' && state.target === wanted.target
-        ? []
-        : [{ kind: 'write-link', target: wanted.target, ...place }];
+  const { wanted, state, reason, path } = file;
+  if (file.keep && state.kind !== 'absent') return [];
+  if (wanted.kind === 'link') {
+    const same = state.kind === 'link' && state.target === wanted.target;
+    return same ? [] : [{ kind: 'write-link', target: wanted.target, path, before: state, reason }];
   }
+  if (wanted.kind === 'copy') {
+    const same = state.kind === 'file' && state.sha256 === wanted.sha256 && state.mode === wanted.mode;
+    return same ? [] : [{ ...wanted, kind: 'copy-file', path, before: state, reason }];
+  }
+  const same = state.kind === 'file' && file.content === wanted.content && state.mode === 0o644;
+  return same ? [] : [writeChange(file, wanted.content, reason)];
 }
 
 function packageRefusals({ files }: ServingFacts): readonly Refusal[] {
@@ -97,7 +88,7 @@ function ownRules({ files, manifest }: ServingFacts): readonly Refusal[] {
   const file = files.find((one) => one.path === hostConf);
   if (file === undefined || file.state.kind === 'absent' || fileChange(file).length === 0) return [];
   const item = ownedAt(manifest, hostConf);
-  if (item !== undefined && isOurs(item, file.state)) return [];
+  if (item !== undefined && sameContent(item, file.state)) return [];
   return told(
     'own-rules',
     `${hostConf} exists, and vgpu-agent did not write it`,
@@ -107,25 +98,28 @@ function ownRules({ files, manifest }: ServingFacts): readonly Refusal[] {
 
 function runChanges(
   facts: ServingFacts,
-  { endSessions }: Pick<ServingRequest, 'endSessions'>,
+  endSessions: boolean,
   written: ReadonlySet<string>,
 ): { readonly changes: readonly Change[]; readonly warnings: readonly Warning[] } {
   const moved = written.has(`${systemdUnits}/${hostSocketUnit}`);
   if (facts.service.activeState !== 'active') {
-    const listens = facts.socket.activeState === 'active';
-    const socket = !listens
-      ? [unitChange(hostSocketUnit, 'start', 'guests can connect from now on')]
-      : moved
-        ? [unitChange(hostSocketUnit, 'restart', 'its addresses have changed')]
-        : [];
-    return { changes: [...socket, unitChange(hostUnit, 'start', 'it serves them')], warnings: [] };
+    const socket =
+      facts.socket.activeState !== 'active'
+        ? [unitChange(hostSocketUnit, 'start', 'guests can connect from now on')]
+        : moved
+          ? [unitChange(hostSocketUnit, 'restart', 'its addresses have changed')]
+          : [];
+    return {
+      changes: [...socket, unitChange(hostUnit, 'start', 'it serves the guests that connect')],
+      warnings: [],
+    };
   }
-  const why = [
+  const changed = [
     ...(moved ? ['the addresses'] : []),
     ...(written.has(`${systemdUnits}/${hostUnit}`) ? ['its unit'] : []),
     ...(written.has(hostDefaults) ? ['the device'] : []),
-  ].join(' and ');
-  const reason = `${why} changed`;
+  ];
+  const reason = `${changed.join(' and ')} changed`;
   // A socket cannot be restarted while its service runs.
   const restart = moved
     ? [
@@ -135,34 +129,26 @@ function runChanges(
       ]
     : [unitChange(hostUnit, 'restart', reason)];
   const busy = sessionsOf(facts);
-  if (why !== '' && (busy === 0 || endSessions)) return { changes: restart, warnings: [] };
+  if (changed.length > 0 && (busy === 0 || endSessions)) return { changes: restart, warnings: [] };
+  const handOver = 'the new program takes new sessions; the old one ends after its last session';
   const changes =
     written.has(hostd) || facts.outdated
-      ? [
-          unitChange(
-            hostUnit,
-            'hand-over',
-            'the new program takes new sessions; the old one ends after its last session',
-          ),
-        ]
+      ? [unitChange(hostUnit, 'hand-over', handOver)]
       : written.has(hostConf)
         ? [unitChange(hostUnit, 'reload', 'the limits apply to new sessions')]
         : [];
-  if (why === '') return { changes, warnings: [] };
+  if (changed.length === 0) return { changes, warnings: [] };
   const ends =
     busy === null
-      ? 'the sessions of guests, and the daemon does not say how many there are'
+      ? 'all sessions of guests (vgpu-hostd status does not report their number)'
       : plural(busy, 'session');
   const commands = restart.map(({ action, unit }) => `systemctl ${action} ${unit}`).join(' && ');
-  const warning = {
-    code: 'restart-due',
-    message: `${reason}; that applies from its next start, which ends ${ends}`,
-    remedy: `when the guests do not need it: ${commands}; or now, with --end-sessions`,
-  };
-  return { changes, warnings: [warning] };
+  const message = `${reason}; that applies after a restart of ${hostUnit}, which ends ${ends}`;
+  const remedy = `when the guests do not need it: ${commands}; or now, with --end-sessions`;
+  return { changes, warnings: [{ code: 'restart-due', message, remedy }] };
 }
 
-export function planServingAway(facts: ServingFacts, request: Pick<ServingRequest, 'endSessions'>): Plan {
+export function planServingAway(facts: ServedFacts, request: Pick<ServingRequest, 'endSessions'>): Plan {
   const { files, manifest } = facts;
   const items = [...(manifest?.items ?? [])].reverse();
   const busy = sessionsOf(facts);
@@ -183,53 +169,45 @@ export function planServingAway(facts: ServingFacts, request: Pick<ServingReques
     changes: [
       ...[...inSystemd, ...others].map((item) => giveBack(item, backReason(item))),
       ...removeDirectories(items),
-      ...(items.length > 0 || isLeftRunning(facts) ? stopChanges(facts) : []),
+      ...stopChanges(facts, items.length > 0),
     ],
     warnings: [...warnings, ...editWarnings(files, items)],
   };
 }
 
 function inUse(busy: number | null): Refusal {
-  const code = 'in-use';
-  if (busy === null) {
-    return {
-      code,
-      message: `${hostUnit} runs and does not say whether it serves guests; their sessions would end`,
-      remedy: `systemctl status ${hostUnit} shows its state; vgpu-agent host uninstall --end-sessions removes it in any case`,
-    };
-  }
-  return {
-    code,
-    message: `${plural(busy, 'session')} of guests ${busy === 1 ? 'is' : 'are'} open and would end`,
-    remedy:
-      'vgpu-hostd sessions shows them; vgpu-agent host uninstall --end-sessions ends them; or vgpu-agent uninstall in each guest first',
-  };
+  const message =
+    busy === null
+      ? `${hostUnit} runs and does not say whether it serves guests; their sessions would end`
+      : `${plural(busy, 'session')} of guests ${busy === 1 ? 'is' : 'are'} open and would end`;
+  const remedy =
+    busy === null
+      ? `systemctl status ${hostUnit} shows its state; vgpu-agent host uninstall --end-sessions removes it in any case`
+      : 'vgpu-hostd sessions shows them; vgpu-agent host uninstall --end-sessions ends them; or vgpu-agent uninstall in each guest first';
+  return { code: 'in-use', message, remedy };
 }
 
-/** An uninstall that was cut short at its end: the units run, and their files are gone. */
-function isLeftRunning({ files, service, socket }: ServingFacts): boolean {
-  const unit = files.find((file) => file.path === `${systemdUnits}/${hostUnit}`);
-  return (
-    unit?.state.kind === 'absent' && (service.activeState === 'active' || socket.activeState === 'active')
+/** Also of an uninstall that was cut short at its end: systemd still has the units, and their files are gone. */
+function stopChanges({ files, service, socket }: ServedFacts, installed: boolean): readonly Change[] {
+  const states = new Map(files.map(({ path, state }) => [path, state.kind]));
+  const running = Object.entries({ [hostSocketUnit]: socket, [hostUnit]: service }).filter(
+    // Stopping resets a failed unit, which systemd would keep.
+    ([, unit]) => unit.activeState !== 'inactive' && (installed || states.get(unit.fragment) === 'absent'),
   );
-}
-
-/** systemd still has the units loaded: RemoveOnStop= of the socket applies. Then it unloads them. */
-function stopChanges({ service, socket }: ServingFacts): readonly Change[] {
-  const units = [
-    [hostSocketUnit, socket],
-    [hostUnit, service],
-  ] as const;
+  if (!installed && running.length === 0) return [];
+  // RemoveOnStop= of the socket applies, because systemd still has the units loaded. The reload unloads them.
   return [
-    ...units
-      .filter(([, { activeState }]) => activeState !== 'inactive' && activeState !== 'failed')
-      .map(([unit]) => unitChange(unit, 'stop', 'this machine stops serving guests')),
+    ...running.map(([name]) => unitChange(name, 'stop', 'this machine stops serving guests')),
     unitChange(hostUnit, 'daemon-reload', 'systemd unloads the units'),
   ];
 }
 
 /** Null: the daemon runs and does not report them. There may be some, and none is ended without permission. */
-function sessionsOf({ daemon, service }: ServingFacts): number | null {
+function sessionsOf({ daemon, service }: ServedFacts): number | null {
   if (daemon !== null) return daemon.sessions.length;
-  return service.activeState === 'inactive' || service.activeState === 'failed' ? 0 : null;
+  return isDown(service) ? 0 : null;
+}
+
+function isDown({ activeState }: ServingUnit): boolean {
+  return activeState === 'inactive' || activeState === 'failed';
 }

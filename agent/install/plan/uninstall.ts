@@ -8,7 +8,7 @@
 import path from 'node:path';
 import { containerOf } from '../../containers/container-unit.js';
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
-import type { OwnedItem } from '../../contracts/manifest.js';
+import { type OwnedItem, sameContent } from '../../contracts/manifest.js';
 import { type Change, type Plan, type PlanOptions, told, type Warning } from '../../contracts/plan.js';
 import {
   agentConf,
@@ -25,14 +25,12 @@ import {
   storeVersions,
 } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
-import { isOwnCdi } from './cdi.js';
-import { deliveryOf } from './container.js';
+import { deliveryOf, isOwnCdi } from './container.js';
 import { interruptedWarning } from './install.js';
 import { loaderConfText, writeChange } from './our-files.js';
 import {
   findConsumer,
   findItem,
-  isOurs,
   itemsOfVersion,
   itemsOnlyFor,
   ownedAt,
@@ -270,7 +268,7 @@ export function editWarnings(
 ): readonly Warning[] {
   return files.flatMap(({ path, state }) => {
     const item = findItem(items, path);
-    if (item === undefined || state.kind !== 'file' || isOurs(item, state)) return [];
+    if (item === undefined || state.kind !== 'file' || sameContent(item, state)) return [];
     const kept = staysEdited(item, state) ? 'it stays' : `the edited text is kept as ${path}.vgpu-save`;
     const message = `${path} was edited since vgpu-agent wrote it; ${kept}`;
     return [{ code: 'edited-file', message, remedy: null }];

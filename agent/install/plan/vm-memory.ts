@@ -14,23 +14,17 @@ import { ownedAt } from './owned.js';
 type VmMemory =
   /** A unix socket has its own rings; TCP has none; or it was not inspected. */
   | { readonly kind: 'not-concerned' }
-  | { readonly kind: 'missing' }
-  /** The kernel does not let any process map memory of PCI devices (Secure Boot). */
-  | { readonly kind: 'locked'; readonly device: SharedMemoryDevice }
   | { readonly kind: 'open'; readonly device: SharedMemoryDevice }
-  /** Its unit has ProtectKernelTunables=, and the device's file is below /sys. */
-  | { readonly kind: 'protected'; readonly device: SharedMemoryDevice }
-  /** The rule would let it: `written`, and udev has to look at the device again; or still `missing`. */
+  /** Over vsock. With `rule`, udev's rule would change that: udev has to apply it, or it is still missing. */
   | {
-      readonly kind: 'not-yet';
-      readonly device: SharedMemoryDevice;
-      readonly group: string;
-      readonly rule: 'written' | 'missing';
-    }
-  /** The rule would let it, but a person's file or link has its name. */
-  | { readonly kind: 'overridden'; readonly device: SharedMemoryDevice }
-  /** The service's user may not open it, and no rule would change that. */
-  | { readonly kind: 'closed'; readonly device: SharedMemoryDevice; readonly group: string };
+      readonly kind: 'over-vsock';
+      readonly code: string;
+      readonly message: string;
+      readonly evidence: readonly string[];
+      readonly remedy: string;
+      readonly command: string;
+      readonly rule?: 'written' | 'missing';
+    };
 
 export function vmMemoryOf(
   facts: Pick<MachineFacts, 'vmMemory' | 'serviceUser' | 'unit' | 'manifest'>,
@@ -40,18 +34,72 @@ export function vmMemoryOf(
   if (vmMemory === undefined || !splitHosts(endpoint).some((one) => one.startsWith('vsock:')))
     return { kind: 'not-concerned' };
   const [device] = vmMemory.devices;
-  if (device === undefined) return { kind: 'missing' };
-  if (vmMemory.locked) return { kind: 'locked', device };
-  if (unit.kind === 'loaded' && unit.sandbox.protectKernelTunables === true)
-    return { kind: 'protected', device };
+  if (device === undefined) {
+    return {
+      kind: 'over-vsock',
+      code: 'no-shared-memory',
+      message:
+        'this machine shares no memory with its host: calls and pinned memory go over vsock, which is slower, and mapped and managed memory are refused',
+      evidence: addMemory,
+      remedy:
+        'on the host, add the memory to this machine (NAME: the machine, CID: its CID), then stop and start the machine',
+      command: 'sudo virsh edit NAME && sudoedit /etc/vgpu/hostd.conf && sudo systemctl reload vgpu-hostd',
+    };
+  }
+  const { path, mode, gid } = device;
+  const edit = `sudo systemctl edit ${unit.name}`;
+  const closed = (code: string, why: string, remedy: string, command: string) => ({
+    kind: 'over-vsock' as const,
+    code: `shared-memory-${code}`,
+    message: `calls go over vsock: ${why}`,
+    evidence: [`${path} has mode ${octal(mode)} and group ${gid}`],
+    remedy,
+    command,
+  });
+  if (vmMemory.locked) {
+    return closed(
+      'locked',
+      `the kernel is in lockdown (Secure Boot) and no process can map ${path}`,
+      'turn Secure Boot off in this machine, or accept vsock',
+      'mokutil --sb-state',
+    );
+  }
+  const cannot = `${unit.name} cannot open the memory that this machine shares with its host`;
+  if (unit.kind === 'loaded' && unit.sandbox.protectKernelTunables === true) {
+    // The device's file is below /sys.
+    return closed(
+      'protected',
+      `${unit.name} has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host`,
+      'set ProtectKernelTunables=no under [Service], or accept vsock',
+      edit,
+    );
+  }
   if (serviceUser === null || mayOpen(device, serviceUser)) return { kind: 'open', device };
   const { group } = vmMemory;
-  const member = group !== null && [serviceUser.gid, ...serviceUser.groups].includes(group.gid);
-  if (group === null || !member) return { kind: 'closed', device, group: group?.name ?? 'render' };
+  if (group === null || ![serviceUser.gid, ...serviceUser.groups].includes(group.gid)) {
+    return closed(
+      'closed',
+      `the user of ${cannot}`,
+      `add SupplementaryGroups=${group?.name ?? 'render'} under [Service] (its members can read the calls of all CUDA programs on this machine), then install again`,
+      edit,
+    );
+  }
   const rule = ruleFacts(facts, vmMemory, group.name);
-  return rule === 'foreign'
-    ? { kind: 'overridden', device }
-    : { kind: 'not-yet', device, group: group.name, rule };
+  if (rule === 'foreign') {
+    return closed(
+      'overridden',
+      `${cannot}, and ${vmMemoryRule} was not written by vgpu-agent`,
+      'remove that file and install again, or accept vsock',
+      `ls -l ${vmMemoryRule}`,
+    );
+  }
+  const later = closed(
+    'later',
+    `${cannot} until udev applies ${vmMemoryRule}, at the latest at the next boot`,
+    'have udev apply the rule now, then restart the service',
+    `sudo udevadm control --reload && sudo udevadm trigger --action=change ${path.slice(0, path.lastIndexOf('/'))}`,
+  );
+  return { ...later, rule };
 }
 
 /** `foreign`: a person's own file, or a link with which the rule is masked. It is left alone. */
@@ -88,11 +136,13 @@ export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly
   const now = vmMemoryOf(facts, endpoint);
   const { vmMemory, manifest } = facts;
   const group = vmMemory?.group?.name;
-  if (vmMemory === undefined || group === undefined || now.kind === 'missing' || now.kind === 'not-concerned')
-    return [];
+  if (group === undefined || vmMemory === undefined || now.kind === 'not-concerned') return [];
+  if (vmMemory.devices.length === 0) return [];
   const rule = ruleFacts(facts, vmMemory, group);
   const wanted =
-    now.kind === 'not-yet' || rule === 'written' || ownedAt(manifest, vmMemoryRule) !== undefined;
+    ('rule' in now && now.rule !== undefined) ||
+    rule === 'written' ||
+    ownedAt(manifest, vmMemoryRule) !== undefined;
   if (!wanted || rule === 'foreign') return [];
   const reason = 'udev lets the service open the memory that this machine shares with its host';
   return textChange(facts, vmMemory.rule, vmMemoryRuleText(group), reason);
@@ -114,84 +164,11 @@ const overTcp: Warning = {
 };
 
 export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonly Warning[] {
-  if (vmMemoryOf(facts, endpoint).kind === 'not-concerned')
+  const now = vmMemoryOf(facts, endpoint);
+  if (now.kind === 'not-concerned')
     return splitHosts(endpoint).every((one) => one.startsWith('tcp:')) ? [overTcp] : [];
-  const trouble = vmMemoryTrouble(facts, endpoint);
-  if (trouble === null) return [];
-  const { code, message, remedy, command, evidence } = trouble;
+  if (now.kind === 'open') return [];
+  const { code, message, remedy, command, evidence } = now;
   const how = code === 'no-shared-memory' ? evidence.join('; ') : command;
   return told(code, message, `${remedy}: ${how}`);
-}
-
-/** The reason why calls go over vsock, for install and the doctor; null if they do not, or memory cannot be shared. */
-export function vmMemoryTrouble(
-  facts: Pick<MachineFacts, 'vmMemory' | 'serviceUser' | 'unit' | 'manifest'>,
-  endpoint: string,
-): {
-  readonly code: string;
-  readonly message: string;
-  readonly evidence: readonly string[];
-  readonly remedy: string;
-  readonly command: string;
-} | null {
-  const now = vmMemoryOf(facts, endpoint);
-  if (now.kind === 'not-concerned' || now.kind === 'open') return null;
-  if (now.kind === 'missing') {
-    return {
-      code: 'no-shared-memory',
-      message:
-        'this machine shares no memory with its host: calls and pinned memory go over vsock, which is slower, and mapped and managed memory are refused',
-      evidence: addMemory,
-      remedy:
-        'on the host, add the memory to this machine (NAME: the machine, CID: its CID), then stop and start the machine',
-      command: 'sudo virsh edit NAME && sudoedit /etc/vgpu/hostd.conf && sudo systemctl reload vgpu-hostd',
-    };
-  }
-  const { name } = facts.unit;
-  const { path, mode, gid } = now.device;
-  const edit = `sudo systemctl edit ${name}`;
-  const over = (code: string, why: string, remedy: string, command: string) => ({
-    code: `shared-memory-${code}`,
-    message: `calls go over vsock: ${why}`,
-    evidence: [`${path} has mode ${octal(mode)} and group ${gid}`],
-    remedy,
-    command,
-  });
-  switch (now.kind) {
-    case 'locked':
-      return over(
-        'locked',
-        `the kernel is in lockdown (Secure Boot) and no process can map ${path}`,
-        'turn Secure Boot off in this machine, or accept vsock',
-        'mokutil --sb-state',
-      );
-    case 'protected':
-      return over(
-        'protected',
-        `${name} has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host`,
-        'set ProtectKernelTunables=no under [Service], or accept vsock',
-        edit,
-      );
-    case 'overridden':
-      return over(
-        'overridden',
-        `${name} cannot open the memory that this machine shares with its host, and ${vmMemoryRule} was not written by vgpu-agent`,
-        'remove that file and install again, or accept vsock',
-        `ls -l ${vmMemoryRule}`,
-      );
-    case 'not-yet':
-      return over(
-        'later',
-        `${name} cannot open the memory that this machine shares with its host until udev applies ${vmMemoryRule}, at the latest at the next boot`,
-        'have udev apply the rule now, then restart the service',
-        `sudo udevadm control --reload && sudo udevadm trigger --action=change ${path.slice(0, path.lastIndexOf('/'))}`,
-      );
-    case 'closed':
-      return over(
-        'closed',
-        `the user of ${name} cannot open the memory that this machine shares with its host`,
-        `add SupplementaryGroups=${now.group} under [Service] (its members can read the calls of all CUDA programs on this machine), then install again`,
-        edit,
-      );
-  }
 }

@@ -127,7 +127,11 @@ function mayChoose({ strangers, open }: Way, file: fs.BigIntStats): boolean {
  * the file claims is not believed: files of /proc claim none, and one may grow while it is read.
  */
 export function readLimited(file: string, limit: number): Buffer | null {
-  const descriptor = openForReading(file);
+  return readWhole(openForReading(file), limit);
+}
+
+/** The whole of an open file, which is closed then; null for null, and when it is longer than `limit` bytes. */
+export function readWhole(descriptor: number | null, limit: number): Buffer | null {
   if (descriptor === null) return null;
   try {
     const { bytes, more } = readUpTo(descriptor, limit);

@@ -12,8 +12,7 @@ import type { Observation } from '../../verdict/observation.js';
 import { liveSessions, presentOf } from '../../verdict/present.js';
 import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
-import { pacer, steadyNow } from '../pacer.js';
-import { pause } from '../waiting.js';
+import { pacer, pause, steadyNow } from '../pacer.js';
 import { judgeNext } from './machine.js';
 import { shownVerdict } from './shown.js';
 import {
@@ -225,7 +224,6 @@ export function judge(effects: JudgeEffects) {
       await judged;
       return shownVerdict(state);
     },
-    /** Makes the pending restart now; returns its reason, or null if none was pending. */
     restartNow(): string | null {
       const due = state.pending?.reason ?? null;
       step({ kind: 'restart-now' });

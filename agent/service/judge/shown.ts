@@ -28,7 +28,7 @@ export function show(state: JudgeState): Next {
 /** Immediate, without a query: the consumer continues on the CPU and may still report GPU memory. */
 export function lostVerdict(before: Verdict, reason: string): Verdict {
   const wasGpu = before.mode === 'gpu';
-  const summary = `${before.unit} began on the GPU, but its host does not answer now (${reason}): requests fail or are answered on the CPU.`;
+  const summary = `${before.unit} started on the GPU, but its host does not answer now (${reason}): requests fail or are answered on the CPU.`;
   const others = before.evidence.filter(({ kind }) => kind !== 'host');
   return {
     ...before,
@@ -43,13 +43,13 @@ export function lostVerdict(before: Verdict, reason: string): Verdict {
 /** The host is back, but this start has lost its sessions: until its restart it may run on the CPU. */
 export function staleVerdict(before: Verdict): Verdict {
   if (before.mode !== 'gpu') return before;
-  const lost = against('host', 'the host did not answer for a while since this start', null);
+  const lost = against('host', 'the host did not answer for some time after this start', null);
   return {
     ...before,
     mode: 'degraded',
     reason: 'consumer-not-restarted',
     evidence: [lost, ...before.evidence],
-    summary: `${before.unit} began on the GPU and lost its host since then. The host answers again; restart the service, because its sessions may be lost.`,
+    summary: `${before.unit} started on the GPU, then its host did not answer for some time. The host answers again; restart the service, because its sessions may be lost.`,
     next: `sudo systemctl restart ${before.unit}`,
   };
 }

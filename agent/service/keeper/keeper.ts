@@ -13,8 +13,7 @@ import { findConsumer } from '../../install/plan/owned.js';
 import { messageOf } from '../../lib/errors.js';
 import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
-import { pacer, steadyNow } from '../pacer.js';
-import { pause } from '../waiting.js';
+import { pacer, pause, steadyNow } from '../pacer.js';
 import {
   beginKeeping,
   type Found,

@@ -194,7 +194,7 @@ function goOn(before: KeeperState, seen: Found, now: number): Next {
   const until = new Date(permission.at).toISOString();
   const look: KeeperEffect = { kind: 'look', when: permission.at };
   if (permission.kind === 'later') {
-    const problem = `${what} changes again and again; the next repair is not before ${until}`;
+    const problem = `repeated changes of ${what}; the next repair is at ${until} at the earliest`;
     return { state, effects: [...effects, look, { kind: 'show', phase: 'waiting', problem }, settledBut] };
   }
   const problem = `${what}: the limit of ${plural(permission.times, 'repair')} in an hour is reached, because another program keeps changing it. Find that program, then run systemctl reload vgpu-agent; the next try is at ${until}`;
@@ -268,14 +268,16 @@ function failed(state: KeeperState, why: string, causes: readonly string[], now:
   const failures = state.failures + 1;
   const hopeless = failures >= failuresToDegraded;
   const pause = hopeless ? degradedPauseMs : failurePauseMs * 2 ** (failures - 1);
-  const what = causes.length === 0 ? 'the repair' : causes.join(', ');
+  const what = causes.join(', ');
   const after = hopeless
-    ? `no more tries after ${failures} failures; repair it by hand, then run systemctl reload vgpu-agent`
+    ? `it failed ${failures} times in a row, so the next try is in ${pause / 60_000} minutes; repair it by hand, then run systemctl reload vgpu-agent`
     : `the next try is in ${pause / 1000} s`;
-  const problem = `${what} could not be repaired: ${why}; ${after}`;
   const { profile, unit } = state;
+  const cannot =
+    what === '' ? `cannot inspect or repair the files for ${unit}` : `${what} could not be repaired`;
+  const problem = `${cannot}: ${why}; ${after}`;
   const kind = hopeless ? 'repairLimit' : 'repairFailed';
-  const fields = { PATHS: what, FAILURES: failures };
+  const fields = { PATHS: what || unit, FAILURES: failures };
   const repairs = causes.length === 0 ? state.repairs : noted(state.repairs, state.rules.limits, causes, now);
   return {
     state: { ...state, failures, repairs },

@@ -12,10 +12,9 @@ import {
   realGpu,
   symbols,
 } from './checks/libraries.js';
-import { loaderChoice } from './checks/loader-choice.js';
 import { agentService, installed, interrupted, refused, store } from './checks/machine.js';
 import { discoveryTime, output } from './checks/output.js';
-import { loadedLibrary, preloadReadable, secureExecution } from './checks/process.js';
+import { loadedLibrary, loaderChoice, preloadReadable, secureExecution } from './checks/process.js';
 import { tracedBindings } from './checks/traced-bindings.js';
 import { dropIn, environment, overrides, restarted, sandbox, startOrder, unitRuns } from './checks/unit.js';
 import type { Check, CheckResult, Diagnosis, DoctorFacts } from './finding.js';

@@ -4,12 +4,7 @@
  */
 import path from 'node:path';
 import { editCommand, isContainer } from '../../containers/container-unit.js';
-import type {
-  DistributionFamily,
-  LibraryCandidate,
-  LibraryVendor,
-  MachineFacts,
-} from '../../contracts/facts.js';
+import type { DistributionFamily, LibraryCandidate, MachineFacts } from '../../contracts/facts.js';
 import type { Change, Plan } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { Reason, Verdict } from '../../contracts/verdict.js';
@@ -20,7 +15,7 @@ import { containerLibraryDirectories, isInStore } from '../../lib/paths.js';
 import { choiceOf } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
 import type { Observation } from '../observation.js';
-import type { TraceFacts } from './trace/bindings.js';
+import type { TraceFacts } from './trace.js';
 
 export interface DoctorFacts {
   readonly profile: Profile;
@@ -58,7 +53,7 @@ export type Finding =
   | { readonly kind: 'unknown'; readonly why: string; readonly evidence: readonly string[] };
 
 export interface Check {
-  /** Stable, kebab-case; names its file, its part of vgpu-doctor(7) and its test. */
+  /** Stable, kebab-case; names its part of vgpu-doctor(7). */
   readonly id: string;
   /** The condition that holds when the check is ok: `public links lead to the shim`. At most 50 characters. */
   readonly title: string;
@@ -126,7 +121,10 @@ export function editUnit({ profile, machine }: DoctorFacts, text: string): Remed
 /** A driver of the image's own comes first: the shim's directory in the container has to come before it. */
 export function shimFirst(facts: DoctorFacts): Remedy {
   const [directory] = containerLibraryDirectories;
-  return editUnit(facts, `give the container LD_LIBRARY_PATH=${directory}, where its device has the shim`);
+  return editUnit(
+    facts,
+    `set LD_LIBRARY_PATH=${directory} in the container (the GPU device puts the shim there)`,
+  );
 }
 
 /** Variables out of the place that sets each: its environment file, or the unit and its drop-ins. */
@@ -154,13 +152,6 @@ export function plannedChanges({ plan }: DoctorFacts): readonly Change[] {
 export function logLines({ log }: Observation): readonly string[] {
   return log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
 }
-
-/** A library's vendor in a sentence about its path. */
-export const vendorNames: Readonly<Record<LibraryVendor, string>> = {
-  vgpu: 'the shim',
-  nvidia: "NVIDIA's",
-  foreign: 'neither of vgpu-agent nor of NVIDIA',
-};
 
 export function changeEvidence(change: Change): string {
   return `${changeTitle(change)}: ${change.reason}`;
@@ -220,7 +211,7 @@ export function repairPlace(
       (change.kind === 'alternative' &&
         (change.link === file || change.slaves.some(({ link }) => link === file))),
   );
-  if (planned) return fixes(facts, 'set the link to the shim; what is there is kept');
+  if (planned) return fixes(facts, `make ${file} a link to the shim; uninstall restores the present file`);
   if (ownerOfPath !== null) {
     return byHand(
       `it belongs to the package ${ownerOfPath}; if no other program needs it`,

@@ -1,4 +1,7 @@
 /** One line of a consumer's log, without the prefix of journalctl, syslog or docker. */
+
+import { jsonIn } from '../../lib/json.js';
+import { type Line, splitLines } from '../../lib/lines.js';
 import { fieldText } from '../../systemd/journal-reader.js';
 import type { JournalEntry } from '../../systemd/types.js';
 
@@ -64,12 +67,7 @@ export function entryOfLine(line: string, source: string, truncated: boolean): L
 
 /** The entries (a MESSAGE may hold several lines) of one line of `journalctl -o json`, or null if it is none. */
 export function entriesOfJson(line: string, source: string): readonly LogEntry[] | null {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(line);
-  } catch {
-    return null;
-  }
+  const parsed = jsonIn(line);
   if (typeof parsed !== 'object' || parsed === null || !('MESSAGE' in parsed)) return null;
   const record: Readonly<Record<string, unknown>> = { ...parsed };
   const text = fieldText(record['MESSAGE']);
@@ -92,4 +90,32 @@ export function entriesOfJournal({ cursor, message, pid, invocationId }: Journal
   const source = `journal cursor ${cursor}`;
   const speaker = pid === 1 ? 'manager' : 'consumer';
   return message.split('\n').map((text) => ({ text, source, invocationId, pid, speaker, truncated: false }));
+}
+
+// A stream of bytes to log entries, in bounded memory whatever the stream holds.
+
+/** The limit for one line. journald itself cuts at 48 KiB. */
+export const maxLineBytes = 64 * 1024;
+
+/**
+ * Entries of a log as a file or a pipe brings it: plain, with journalctl's or
+ * syslog's prefixes, or `journalctl -o json`; also mixed. Bytes that are not
+ * UTF-8 become U+FFFD.
+ */
+export async function* readEntries(stream: AsyncIterable<Buffer | string>): AsyncIterable<LogEntry> {
+  let number = 0;
+  for await (const line of splitLines(stream, maxLineBytes)) {
+    number += 1;
+    yield* entriesOfLine(line, `line ${number}`);
+  }
+}
+
+function entriesOfLine(line: Line, source: string): readonly LogEntry[] {
+  const raw = line.bytes.toString('utf8').replace(/\r$/, '');
+  // `journalctl -o json-seq` begins each record with the separator of RFC 7464.
+  const text = raw.startsWith('\u001e') ? raw.slice(1) : raw;
+  if (!text.startsWith('{"')) return [entryOfLine(text, source, line.truncated)];
+  const entries = line.truncated ? null : entriesOfJson(text, source);
+  // Half a JSON object is not a complete line: `truncated` keeps it from announcing a device.
+  return entries ?? [entryOfLine(text, source, true)];
 }

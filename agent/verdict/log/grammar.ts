@@ -1,4 +1,3 @@
-/** A profile's log grammar, compiled. */
 // One function at a time: the service would keep the rest of the package in memory.
 import coerce from 'semver/functions/coerce.js';
 import satisfies from 'semver/functions/satisfies.js';
@@ -119,7 +118,6 @@ export type DeviceLine =
   /** The line has the form of an announcement, but invalid values. */
   | { readonly kind: 'spoilt'; readonly why: string };
 
-/** A compute capability that a device can have. */
 const realCompute = /^[1-9]\d?\.\d{1,2}$/;
 
 /** `cuda`, `rocm`, `vulkan` or another name; in lower case. */

@@ -7,8 +7,18 @@
  * GPU.
  */
 import type { Profile } from '../../profile/types.js';
-import type { LogEntry } from './entry.js';
-import { findingsOf, type JudgeState, type LogFindings, newStart, type Quote, stateOf } from './findings.js';
+import { type LogEntry, readEntries } from './entry.js';
+import {
+  afterLine,
+  findingsOf,
+  type JudgeState,
+  type Loads,
+  type LogFindings,
+  newStart,
+  noLoads,
+  type Quote,
+  stateOf,
+} from './findings.js';
 import {
   type CompiledGrammar,
   compileGrammar,
@@ -19,8 +29,6 @@ import {
   subjectOf,
   versionFits,
 } from './grammar.js';
-import { readEntries } from './lines.js';
-import { afterLine, type Loads, noLoads } from './loads.js';
 import { type Logfmt, parseLogfmt } from './logfmt.js';
 
 export interface LogJudge {

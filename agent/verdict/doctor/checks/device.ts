@@ -3,6 +3,7 @@ import { isRunning } from '../../../containers/container-unit.js';
 import type { MemoryTold } from '../../../contracts/sessions.js';
 import type { Reason } from '../../../contracts/verdict.js';
 import { choiceOf } from '../../../profile/instance.js';
+import { journalctl } from '../../advice.js';
 import { otherDevice, overrideTrouble, probeTrouble } from '../../diagnosis.js';
 import {
   chosenCpu,
@@ -93,7 +94,7 @@ function remedyOf(reason: Reason, facts: DoctorFacts): Remedy {
   const start = invocationId === null ? `--unit=${unit}` : `_SYSTEMD_INVOCATION_ID=${invocationId}`;
   return byHand(
     'read its log before it ended; coredumpctl(1) has the core dump if the system keeps them',
-    `sudo journalctl ${start}`,
+    `${journalctl(facts.observation.unit)} ${start}`,
   );
 }
 
@@ -106,13 +107,16 @@ export const readiness: Check = {
     const { readiness: seen, elapsedMs } = observation;
     if (seen.kind === 'unasked') return notApplicable('it was not asked');
     if (seen.kind === 'answered') return ok(`${seen.url} answers`);
-    if (verdict.reason !== 'readiness-timeout') return notApplicable('another check says what it waits for');
+    if (verdict.reason !== 'readiness-timeout') {
+      const other = verdict.reason === null ? '' : `: ${verdict.reason}`;
+      return notApplicable(`${seen.url} does not answer, but the verdict has another reason${other}`);
+    }
     return broken({
       cause: `${verdict.unit} runs and does not answer requests: it is still starting, hangs, or listens elsewhere.`,
       evidence: [`${seen.url}: no answer in ${(elapsedMs / 1000).toFixed(1)} s: ${seen.lastError}`],
       remedy: byHand(
         'read its log; if it only needs longer, verify again with a longer timeout',
-        `sudo journalctl --unit=${verdict.unit} --lines=50; sudo vgpu-agent verify ${choiceOf(profile)} --timeout 600`,
+        `${journalctl(observation.unit)} --unit=${verdict.unit} --lines=50; sudo vgpu-agent verify ${choiceOf(profile)} --timeout 600`,
       ),
     });
   },
@@ -193,7 +197,7 @@ export const loadedModels: Check = {
     const lastOnCpu = log.mode === 'degraded' && log.load !== null && log.load.outcome !== 'gpu';
     if (now.kind !== 'contradicted' && !lastOnCpu)
       return now.kind === 'nothing'
-        ? notApplicable('it has nothing loaded, or does not report it')
+        ? notApplicable('the service has no model loaded, or does not report its models')
         : ok(...seen);
     const evidence = [...seen, ...(lastOnCpu ? (log.load?.quotes ?? []).map(({ text }) => text) : [])];
     if (sessions.kind === 'told' && sessions.turnedAway?.status === 'busy') {

@@ -2,7 +2,7 @@
 import type { HostFacts } from '../../../contracts/facts.js';
 import { type HostWord, olderSide, troubleOf } from '../../../contracts/probe.js';
 import { parseEndpoint, parseGuestConf, parseHosts } from '../../../guest/vgpu-host/endpoint.js';
-import { vmMemoryOf, vmMemoryTrouble } from '../../../install/plan/vm-memory.js';
+import { vmMemoryOf } from '../../../install/plan/vm-memory.js';
 import { own } from '../../../lib/json.js';
 import { defaultPort, guestConf as file, storeCurrent, vmMemoryRule } from '../../../lib/paths.js';
 import { choiceOf } from '../../../profile/instance.js';
@@ -267,10 +267,10 @@ export const driverVersion: Check = {
     const shown = [
       ...(report?.driver === null || report === null
         ? []
-        : [`CUDA ${report.driver}, as cuDriverGetVersion says`]),
+        : [`CUDA ${report.driver}, reported by cuDriverGetVersion`]),
       ...(report?.nvml.driver === null || report === null
         ? []
-        : [`driver ${report.nvml.driver}, as NVML says`]),
+        : [`driver ${report.nvml.driver}, reported by NVML`]),
     ];
     const said = log.reason ?? (log.mode === 'gpu' ? null : log.hint);
     const isOld = said === 'driver-too-old' || said === 'driver-library-mismatch';
@@ -349,21 +349,20 @@ export const sharedMemory: Check = {
     const { endpoint } = observation;
     const now = vmMemoryOf(machine, endpoint);
     if (now.kind === 'open') return ok(`${now.device.path}: ${now.device.bytes / 1024 / 1024} MiB`);
-    const trouble = vmMemoryTrouble(machine, endpoint);
-    if (trouble === null) {
+    if (now.kind === 'not-concerned') {
       return notApplicable(
         endpoint.startsWith('tcp:')
           ? `${endpoint}: TCP shares no memory. Between a VM and its own host vsock is faster and can use shared memory: sudo vgpu-agent install --host vsock:2:${defaultPort}`
-          : `the host is ${endpoint}`,
+          : `only a host at vsock needs shared memory of its own; this host is ${endpoint}`,
       );
     }
-    const { message, evidence, remedy, command } = trouble;
-    if (now.kind === 'not-yet' && now.rule === 'missing') {
+    const { message, evidence, remedy, command } = now;
+    if (now.rule === 'missing') {
       const cause = `Calls go over vsock: the udev rule ${vmMemoryRule} is missing or was changed.`;
       return warning({ cause, evidence, remedy: fixes(facts, 'write it again') });
     }
     const cause = `${message.charAt(0).toUpperCase()}${message.slice(1)}.`;
-    const by = now.kind === 'missing' ? onTheHost : byHand;
+    const by = now.code === 'no-shared-memory' ? onTheHost : byHand;
     return warning({ cause, evidence, remedy: by(remedy, command) });
   },
 };

@@ -5,6 +5,7 @@ import type { ElfFacts, LibraryCandidate } from '../../../contracts/facts.js';
 import { nativeElf } from '../../../guest/elf.js';
 import { libraryOf } from '../../../guest/libraries/candidates.js';
 import { isInStore } from '../../../lib/paths.js';
+import { vendorText } from '../../../lib/text.js';
 import { choiceOf } from '../../../profile/instance.js';
 import { versionFits } from '../../log/grammar.js';
 import {
@@ -59,7 +60,7 @@ export const libraryFormat: Check = {
   examine(facts) {
     const places = [...publicCandidates(facts), ...consumerCandidates(facts)];
     const found = places.filter((one) => one.resolution.kind === 'file' && !leadsToStore(one));
-    if (found.length === 0) return notApplicable('only the shim has such a name');
+    if (found.length === 0) return notApplicable('no other file has the name of a driver library');
     const bad = found.flatMap((candidate) => {
       const what = formatProblem(candidate, facts);
       return what === null ? [] : [{ candidate, what }];
@@ -125,8 +126,7 @@ function isForeign(candidate: LibraryCandidate): boolean {
 
 function describe(candidate: LibraryCandidate, { machine }: DoctorFacts): string {
   const noGpu = machine.realGpu.kind === 'none' ? ', which finds no GPU in this machine' : '';
-  const whose =
-    candidate.vendor === 'nvidia' ? `NVIDIA's library${noGpu}` : 'neither of vgpu-agent nor of NVIDIA';
+  const whose = candidate.vendor === 'nvidia' ? `NVIDIA's library${noGpu}` : vendorText(candidate.vendor);
   const owner = candidate.ownerOfFile === null ? '' : ` (package ${candidate.ownerOfFile})`;
   return `${whereFound(candidate)} is ${whose}${owner}`;
 }
@@ -161,7 +161,7 @@ export const backendLibrary: Check = {
   title: 'the service has its CUDA backend',
   looksAt:
     "the files that the profile names as the consumer's CUDA backend, in the consumer's own directories, and what " +
-    'the service says of the device in its log',
+    'the service logged about the device',
   explains: ['shim-not-loaded', 'no-discovery-line', 'architecture-not-compiled'],
   examine(facts) {
     const { profile, verdict, look, machine } = facts;
@@ -305,7 +305,7 @@ function staticMain({ look }: DoctorFacts): string | null {
 
 export const nvml: Check = {
   id: 'nvml',
-  title: 'NVML works as CUDA does',
+  title: 'NVML works too',
   looksAt: 'libnvidia-ml.so.1, called by vgpu-probe in the environment of the unit, separately from libcuda',
   explains: [],
   examine({ machine, observation, look }) {

@@ -132,7 +132,7 @@ export const refused: Check = {
       cause: 'vgpu-agent can neither install nor repair anything here until this is resolved.',
       evidence: plan.refusals.map(({ message }) => message),
       remedy: byHand(
-        `${first?.remedy ?? 'settle it'}; then see whether anything else prevents it`,
+        `${first?.remedy ?? 'resolve it'}; then check whether anything else prevents it`,
         'sudo vgpu-agent plan',
       ),
     });
@@ -149,7 +149,8 @@ export const agentService: Check = {
     const { service, manifest } = machine;
     const ours = new Set(service?.files.map(({ present }) => present.path) ?? []);
     const owned = manifest?.items.some((item) => ours.has(item.path)) === true;
-    if (service === undefined || !owned) return notApplicable('it is not installed (install --service)');
+    if (service === undefined || !owned)
+      return notApplicable(`${agentUnit} is not installed: sudo vgpu-agent install --service`);
     const planned = plannedChanges(facts).filter(
       (change) => 'path' in change && (ours.has(change.path) || change.path === service.link.path),
     );
@@ -173,11 +174,11 @@ export const agentService: Check = {
     const { status } = look.service;
     if (status?.state === 'degraded') {
       return warning({
-        cause: `${agentUnit} has stopped repairing: its limit is reached, and the changes came back each time.`,
-        evidence: [`it says: ${status.problem ?? 'degraded'}`],
+        cause: `${agentUnit} has paused its repairs for up to 60 minutes: they failed, or another program undid each of them.`,
+        evidence: [`${agentUnit} reports: ${status.problem ?? 'degraded'}`],
         remedy: byHand(
-          'repair what it names, then restart it',
-          `sudo systemctl restart ${agentUnit} && vgpu-agent status ${choiceOf(profile)}`,
+          'remove the cause that the service reports, then let the service try again at once',
+          `sudo systemctl reload ${agentUnit} && vgpu-agent status ${choiceOf(profile)}`,
         ),
       });
     }

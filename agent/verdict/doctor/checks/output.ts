@@ -1,7 +1,8 @@
 /** Checks of the consumer's log: can its start be read, and how long did discovery take. */
-import type { JournaldLook, JournaldSetting } from '../../../guest/look/closer-look.js';
+import type { JournaldLook } from '../../../guest/look/closer-look.js';
 import { choiceOf } from '../../../profile/instance.js';
 import { journalBypass, logNamespace } from '../../../systemd/unit-facts.js';
+import { journalctl } from '../../advice.js';
 import {
   broken,
   byHand,
@@ -44,7 +45,7 @@ export const output: Check = {
     const kept = notKept(look.journald);
     if (kept !== null) {
       const does = 'writes to a journal that does not keep its lines';
-      const remedy = editJournald(kept, `set ${kept.repair}`, namespace);
+      const remedy = editJournald([kept.file], `set ${kept.repair}`, namespace);
       return missed(facts, does, [`${kept.setting} in ${kept.file}`], remedy);
     }
     const limited = rateLimit(facts);
@@ -55,7 +56,7 @@ export const output: Check = {
         evidence: [`${observation.log.entries} entries of this start are left`],
         remedy: byHand(
           'give the journal more room (SystemMaxUse=, SystemMaxFileSize= and MaxRetentionSec= in journald.conf)',
-          'journalctl --disk-usage; systemd-analyze cat-config systemd/journald.conf',
+          `${journalctl(unit)} --disk-usage; systemd-analyze cat-config systemd/${journaldOf(namespace)}.conf`,
         ),
       });
     }
@@ -95,71 +96,83 @@ function notKept({
   return { setting: `MaxLevelStore=${level.value}`, repair: 'MaxLevelStore=debug', file: level.file };
 }
 
-function editJournald({ file }: { readonly file: string }, text: string, namespace: string): Remedy {
-  const service = `systemd-journald${namespace === '' ? '' : `@${namespace}`}`;
+function editJournald(files: readonly string[], text: string, namespace: string): Remedy {
   return byHand(
-    `in ${file} ${text}, then restart journald and the service`,
-    `sudoedit ${file} && sudo systemctl restart ${service}`,
+    `in ${files.join(' and ')} ${text}, then restart journald and the service`,
+    `sudoedit ${files.join(' ')} && sudo systemctl restart systemd-${journaldOf(namespace)}`,
   );
 }
 
-/** journald's own: 10,000 lines in 30 s. */
-const usualBurst = 10_000;
-const usualIntervalMs = 30_000;
+/** The name of a namespace's service, after "systemd-", and of its configuration, before ".conf". */
+function journaldOf(namespace: string): string {
+  return namespace === '' ? 'journald' : `journald@${namespace}`;
+}
 
-/** A limit that is lower than journald's own may drop the lines of a start or of a load. */
+/** journald's own: 10,000 lines in 30 s. */
+const usualLines = 10_000;
+const usualSeconds = 30;
+
+/**
+ * A limit that is lower than journald's own may drop the lines of a start or of a load. journald multiplies the lines by
+ * up to 6, by the free space of the disk. Null if there is no such limit, or if a setting is not understood.
+ */
 function rateLimit(facts: DoctorFacts): Finding | null {
   const { machine, look, verdict, profile } = facts;
-  const { RateLimitBurst: burst, RateLimitIntervalSec: interval } = look.journald;
-  const own = machine.unit.kind === 'loaded' ? machine.unit.logging : undefined;
-  const lines = own?.burst ?? numberOf(burst) ?? usualBurst;
-  const withinMs = own?.intervalMs ?? spanMs(interval) ?? usualIntervalMs;
-  if (lines === 0 || withinMs === 0 || lines / withinMs >= usualBurst / usualIntervalMs) return null;
-  const inUnit = (own?.burst ?? null) !== null || (own?.intervalMs ?? null) !== null;
-  const settings = [
-    own?.burst ? `LogRateLimitBurst=${own.burst}` : burst && `RateLimitBurst=${burst.value}`,
-    own?.intervalMs
-      ? `LogRateLimitIntervalSec=${own.intervalMs / 1000}`
-      : interval && `RateLimitIntervalSec=${interval.value}`,
-  ].filter((setting) => setting !== undefined);
-  const file = burst?.file ?? interval?.file ?? '/etc/systemd/journald.conf';
+  const { unit } = machine;
+  const own = unit.kind === 'loaded' ? unit.logging : undefined;
+  const ownSeconds = own?.intervalMs == null ? null : own.intervalMs / 1000;
+  const burst = half('RateLimitBurst', own?.burst, linesOf);
+  const interval = half('RateLimitIntervalSec', ownSeconds, secondsOf);
+  const lines = burst === null ? usualLines : burst.value;
+  const seconds = interval === null ? usualSeconds : interval.value;
+  if (!lines || !seconds || lines / seconds >= usualLines / usualSeconds) return null;
+  const halves = [burst, interval].filter((one) => one !== null);
+  const files = new Set(halves.map(({ file }) => file));
   const trouble = {
-    cause: `The journal keeps ${lines} lines of ${profile.unit} in ${withinMs / 1000} s and drops the others; lines about the GPU may be among these.`,
-    evidence: [`${settings.join(' and ')} in ${inUnit ? profile.unit : file}`],
-    remedy: inUnit
-      ? editUnit(facts, 'take the limit out of [Service]')
-      : editJournald({ file }, 'take the limit out', ''),
+    cause: `The journal keeps ${lines} lines of ${profile.unit} in ${seconds} s and may drop the others; lines about the GPU may be among these.`,
+    evidence: halves.map(({ setting, file }) => `${setting} in ${file}`),
+    remedy: files.has(profile.unit)
+      ? editUnit(facts, 'remove the limit from [Service]')
+      : editJournald([...files], 'remove the limit', logNamespace(unit)),
   };
   return verdict.reason === 'no-discovery-line' ? broken(trouble) : warning(trouble);
-}
 
-function numberOf(setting: JournaldSetting | undefined): number | null {
-  return setting === undefined || !/^\d{1,9}$/.test(setting.value) ? null : Number(setting.value);
-}
-
-const unitsMs: Readonly<Record<string, number>> = {
-  '': 1000,
-  ms: 1,
-  s: 1000,
-  sec: 1000,
-  m: 60_000,
-  min: 60_000,
-  h: 3_600_000,
-  hr: 3_600_000,
-  d: 86_400_000,
-};
-
-/** A time span of systemd.time(7) in its usual forms; null: another form. */
-function spanMs(setting: JournaldSetting | undefined): number | null {
-  const parts = setting?.value.match(/^(?:\d+(?:\.\d+)? ?[a-z]* ?)+$/) ? setting.value : null;
-  if (parts === null) return null;
-  let sum = 0;
-  for (const [, number = '', unit = ''] of parts.matchAll(/(\d+(?:\.\d+)?) ?([a-z]*)/g)) {
-    const factor = unitsMs[unit];
-    if (factor === undefined) return null;
-    sum += Number(number) * factor;
+  function half(
+    key: 'RateLimitBurst' | 'RateLimitIntervalSec',
+    inUnit: number | null | undefined,
+    parse: (text: string) => number | null,
+  ): { readonly value: number | null; readonly setting: string; readonly file: string } | null {
+    if (inUnit != null) return { value: inUnit, setting: `Log${key}=${inUnit}`, file: profile.unit };
+    const found = look.journald[key];
+    if (found === undefined) return null;
+    return { value: parse(found.value), setting: `${key}=${found.value}`, file: found.file };
   }
-  return sum;
+}
+
+function linesOf(text: string): number | null {
+  return /^\d{1,9}$/.test(text) ? Number(text) : null;
+}
+
+/** Months and years are missing: nobody limits lines by them. */
+const units = [
+  [/^(?:us|usec|µs|μs)$/, 1e-6],
+  [/^(?:ms|msec)$/, 1e-3],
+  [/^(?:|s|sec|seconds?)$/, 1],
+  [/^(?:m|min|minutes?)$/, 60],
+  [/^(?:h|hr|hours?)$/, 3600],
+  [/^(?:d|days?)$/, 86_400],
+  [/^(?:w|weeks?)$/, 604_800],
+] as const;
+
+/** A time span of systemd.time(7); null: another form. */
+function secondsOf(text: string): number | null {
+  let sum = 0;
+  const rest = text.replace(/(\d+(?:\.\d+)?)\s*([a-zµμ]*)/g, (_, number: string, name: string) => {
+    const unit = units.find(([names]) => names.test(name));
+    sum += unit === undefined ? Number.NaN : Number(number) * unit[1];
+    return '';
+  });
+  return rest.trim() === '' && !Number.isNaN(sum) ? sum : null;
 }
 
 export const discoveryTime: Check = {

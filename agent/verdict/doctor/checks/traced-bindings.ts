@@ -1,5 +1,6 @@
 /** The check of a traced start: which library each CUDA symbol was bound to. */
 import { plural } from '../../../lib/text.js';
+import { journalctl } from '../../advice.js';
 import {
   broken,
   byHand,
@@ -12,7 +13,7 @@ import {
   unknown,
   warning,
 } from '../finding.js';
-import { groupsOf, isForeign, libraryText, processNames, type TracedStart } from '../trace/bindings.js';
+import { groupsOf, isForeign, libraryText, processNames, type TracedStart } from '../trace.js';
 
 const shown = 12;
 
@@ -25,7 +26,7 @@ export const tracedBindings: Check = {
   examine(facts) {
     const { trace, verdict } = facts;
     if (trace === null) {
-      return notApplicable('it needs two restarts of the service: sudo vgpu-agent doctor --trace');
+      return notApplicable('a trace restarts the service twice: sudo vgpu-agent doctor --trace');
     }
     if (trace.kind === 'not-traced') {
       return trace.declined ? notApplicable(trace.why) : unknown(`not traced: ${trace.why}`);
@@ -80,7 +81,7 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
     evidence,
     remedy: byHand(
       'read what it logs about its own search',
-      `sudo journalctl --unit=${facts.profile.unit} --lines=100`,
+      `${journalctl(facts.observation.unit)} --unit=${facts.profile.unit} --lines=100`,
     ),
   });
 }

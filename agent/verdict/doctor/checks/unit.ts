@@ -12,6 +12,7 @@ import { agentUnit } from '../../../lib/paths.js';
 import { choiceOf } from '../../../profile/instance.js';
 import { effectiveEnvironment, overridesOf } from '../../../systemd/unit-environment.js';
 import { sandboxObstacles } from '../../../systemd/unit-sandbox.js';
+import { journalctl } from '../../advice.js';
 import {
   broken,
   byHand,
@@ -60,7 +61,10 @@ function running({ observation }: DoctorFacts): ReturnType<Check['examine']> {
   const state = `${name}: ${activeState} (${subState}), result ${result === '' ? 'none' : result}`;
   const evidence = [state, ...lastWords.slice(-3).map(({ text }) => text)];
   if (end === 'unit-restarting' || restarts > 0) {
-    const remedy = byHand('read what it logs before it ends', `sudo journalctl --unit=${name} --lines=100`);
+    const remedy = byHand(
+      'read what it logs before it ends',
+      `${journalctl(unit)} --unit=${name} --lines=100`,
+    );
     return broken({ cause: `${name} keeps ending and being started again.`, evidence, remedy });
   }
   if (activeState === 'active' || activeState === 'activating' || activeState === 'reloading')
@@ -110,7 +114,9 @@ export const dropIn: Check = {
       return ok(`the ${asks} asks for the device itself`);
     }
     if (container?.command === 'compose' && container.name === null)
-      return unknown('the unit starts containers of a compose file: see there whether it asks for the GPU');
+      return unknown(
+        'the unit starts containers of a compose file: check whether that file requests the GPU',
+      );
     if (delivery?.kind === 'by-hand') return broken(withoutDevice(delivery, unit));
     return ok(`${(quadlet ?? file).path} is in force`);
   },
@@ -283,7 +289,7 @@ export const restarted: Check = {
     const taken = takenAwayFrom(facts.machine, unit, variables);
     if (taken !== null) {
       return broken({
-        cause: `A wrapper takes the variables away that ${unit.name} sets. Another restart changes nothing.`,
+        cause: `A wrapper removes the variables that ${unit.name} sets. Another restart does not help.`,
         evidence: [taken],
         remedy: editUnit(facts, 'have the wrapper keep LD_LIBRARY_PATH and LD_PRELOAD'),
       });

@@ -1,8 +1,15 @@
 /** The findings of `doctor --trace`, for its check and for the commands that show it. */
+
+import fs from 'node:fs';
 import path from 'node:path';
-import type { LibraryVendor } from '../../../contracts/facts.js';
-import { parseLogfmt } from '../../log/logfmt.js';
-import type { LiveProcess } from './traced.js';
+import type { LibraryVendor, ProcessFacts } from '../../contracts/facts.js';
+import { type ContentCache, contentAt } from '../../guest/files/content.js';
+import { openRegular, Root } from '../../guest/files/root.js';
+import { parseMaps, textOf } from '../../guest/unit/processes.js';
+import { traceFile, tracerName } from '../../lib/paths.js';
+import { vendorText } from '../../lib/text.js';
+import { readUpTo } from '../../lib/trust/files.js';
+import { parseLogfmt } from '../log/logfmt.js';
 
 export type TraceFacts =
   | { readonly kind: 'not-traced'; readonly why: string; readonly declined: boolean }
@@ -47,9 +54,11 @@ export interface TracedProcess {
 
 // Lines of libvgpu-trace.so (docs/reference/trace.md). Any process of the service can write such lines.
 
+type Group = Pick<Binding, 'way' | 'by' | 'library'> & { readonly symbols: Set<string> };
+
 interface Traced {
   program: string | null;
-  readonly bindings: Map<string, Pick<Binding, 'way' | 'by' | 'library'> & { symbols: Set<string> }>;
+  readonly bindings: Map<string, Group>;
   readonly opened: Set<string>;
   readonly bypassed: Set<string>;
 }
@@ -70,63 +79,56 @@ const mostSymbols = 5_000;
 export function readTrace(text: string) {
   const processes = new Map<number, Traced>();
   const more = new Set<number>();
-  let lines = 0;
-  let strange = 0;
-  for (let at = 0; at < text.length; ) {
-    const end = text.indexOf('\n', at);
-    const stop = end === -1 ? text.length : end;
-    const event = end === -1 || stop - at > longestLine ? null : eventOf(text.slice(at, stop));
-    at = stop + 1;
-    lines += 1;
+  const lines = text.split('\n');
+  const cut = lines.pop() === '' ? 0 : 1;
+  let strange = cut;
+  for (const line of lines) {
+    const event = line.length > longestLine ? null : eventOf(line);
     if (event === null) {
       strange += 1;
-      continue;
+    } else if (processes.size >= mostProcesses && !processes.has(event.pid)) {
+      more.add(event.pid);
+    } else {
+      const fresh = {
+        program: null,
+        bindings: new Map(),
+        opened: new Set<string>(),
+        bypassed: new Set<string>(),
+      };
+      const one = processes.get(event.pid) ?? fresh;
+      processes.set(event.pid, one);
+      event.add(one);
     }
-    const { pid, add } = event;
-    const known = processes.get(pid);
-    if (known === undefined && processes.size >= mostProcesses) {
-      more.add(pid);
-      continue;
-    }
-    const one = known ?? { program: null, bindings: new Map(), opened: new Set(), bypassed: new Set() };
-    processes.set(pid, one);
-    add(one);
   }
-  return { processes, more: more.size, lines, strange };
+  return { processes, more: more.size, lines: lines.length + cut, strange };
 }
 
-interface TraceEvent {
-  readonly pid: number;
-  readonly add: (one: Traced) => void;
-}
-
-function eventOf(line: string): TraceEvent | null {
+function eventOf(line: string): { readonly pid: number; readonly add: (one: Traced) => void } | null {
   const read = parseLogfmt(line);
   if (read.kind !== 'record' || read.repeated.size > 0) return null;
   const word = (name: string): string | null => {
-    const value = read.fields.get(name);
-    return value === undefined || value === '-' ? null : value;
+    const value = read.fields.get(name) ?? '-';
+    return value === '-' ? null : value;
   };
   const pid = word('pid') ?? '';
   if (!/^[1-9]\d{0,8}$/.test(pid) || !/^\d+\.\d{6}$/.test(word('time') ?? '')) return null;
-  const add = effectOf(word('event'), word);
-  return add === null ? null : { pid: Number(pid), add };
-}
-
-function effectOf(event: string | null, word: (name: string) => string | null): TraceEvent['add'] | null {
-  const [object, file, symbol] = [word('object'), word('file'), word('symbol')];
-  const binds = (way: Way, by: string | null) => bindingOf(way, by, symbol, word('library'));
-  switch (event) {
+  const event = (add: (one: Traced) => void) => ({ pid: Number(pid), add });
+  const [object, file, symbol, library] = [word('object'), word('file'), word('symbol'), word('library')];
+  const binds = (way: Way, by: string | null) =>
+    symbol === null ? null : event((one) => bind(one, { way, by, library }, symbol));
+  switch (word('event')) {
     case 'process':
-      return (one) => {
+      return event((one) => {
         one.program = word('program');
-      };
+      });
     case 'object':
-      return () => {};
+      return event(() => {});
     case 'dlopen':
-      return file === null ? null : ({ opened }) => (isDriver(file) ? keep(opened, file) : undefined);
+      return file === null
+        ? null
+        : event(({ opened }) => (isDriver(file) ? keep(opened, file, mostNames) : undefined));
     case 'bypassed':
-      return object === null ? null : ({ bypassed }) => keep(bypassed, object);
+      return object === null ? null : event(({ bypassed }) => keep(bypassed, object, mostNames));
     case 'dlsym':
       return binds('dlsym', word('caller'));
     case 'cuGetProcAddress':
@@ -139,27 +141,22 @@ function effectOf(event: string | null, word: (name: string) => string | null): 
 }
 
 /** `library` is null if the symbol was not found or is not bound yet. */
-function bindingOf(
-  way: Way,
-  by: string | null,
-  symbol: string | null,
-  library: string | null,
-): TraceEvent['add'] | null {
-  if (symbol === null) return null;
-  return ({ bindings }) => {
-    // A library's use of its own symbols shows nothing about other libraries.
-    if (library === null || library === by) return;
-    const key = JSON.stringify([way, by, library]);
-    const known = bindings.get(key);
-    if (known === undefined && bindings.size >= mostNames) return;
-    const group = known ?? { way, by, library, symbols: new Set<string>() };
-    bindings.set(key, group);
-    if (group.symbols.size < mostSymbols) group.symbols.add(symbol);
-  };
+function bind(
+  { bindings }: Traced,
+  { way, by, library }: Pick<Binding, 'way' | 'by'> & { readonly library: string | null },
+  symbol: string,
+): void {
+  // A library's use of its own symbols shows nothing about other libraries.
+  if (library === null || library === by) return;
+  const key = JSON.stringify([way, by, library]);
+  if (!bindings.has(key) && bindings.size >= mostNames) return;
+  const group = bindings.get(key) ?? { way, by, library, symbols: new Set<string>() };
+  bindings.set(key, group);
+  keep(group.symbols, symbol, mostSymbols);
 }
 
-function keep(names: Set<string>, name: string): void {
-  if (names.size < mostNames) names.add(name);
+function keep(names: Set<string>, name: string, most: number): void {
+  if (names.size < most) names.add(name);
 }
 
 function isDriver(file: string): boolean {
@@ -212,17 +209,13 @@ export function groupsOf({
   for (const one of processes) {
     const lines = linesOf(one, processes);
     const key = JSON.stringify([one.program, lines]);
-    const group = groups.get(key) ?? { same: [], lines };
-    group.same.push(one);
-    groups.set(key, group);
+    groups.set(key, { same: [...(groups.get(key)?.same ?? []), one], lines });
   }
-  const untraced = live.filter(({ traced }) => traced === false);
   return [
     ...[...groups.values()].map(({ same, lines }) => ({ who: processNames(same), lines })),
-    ...untraced.map((one) => ({
-      who: processNames([one]),
-      lines: [{ text: 'is not traced', foreign: false }],
-    })),
+    ...live
+      .filter(({ traced }) => traced === false)
+      .map((one) => ({ who: processNames([one]), lines: [{ text: 'is not traced', foreign: false }] })),
   ];
 }
 
@@ -261,16 +254,9 @@ function bindingText(binding: Binding): string {
 }
 
 export function libraryText({ library, vendor }: Pick<Binding, 'library' | 'vendor'>): string {
-  switch (vendor) {
-    case 'vgpu':
-      return `vgpu-agent's ${path.basename(library)}`;
-    case 'nvidia':
-      return `${library}, NVIDIA's`;
-    case 'foreign':
-      return `${library}, neither of vgpu-agent nor of NVIDIA`;
-    case null:
-      return `${library}, which cannot be read`;
-  }
+  if (vendor === 'vgpu') return `vgpu-agent's ${path.basename(library)}`;
+  if (vendor === null) return `${library}, which cannot be read`;
+  return `${library}, ${vendorText(vendor)}`;
 }
 
 export function isForeign({ vendor }: Pick<Binding, 'vendor'>): boolean {
@@ -283,4 +269,54 @@ function silence({ asked }: TracedProcess, all: readonly TracedProcess[]): strin
   return all.some(({ bypassed }) => bypassed.length > 0)
     ? 'opened no driver in the trace'
     : 'never opened libcuda';
+}
+
+// A traced start of a service, read from its trace: events, processes, and the owner of each library.
+
+export interface LiveProcess {
+  readonly pid: number;
+  readonly program: string;
+  readonly traced: boolean | null;
+}
+
+export function liveProcess({
+  pid,
+  executable,
+  name,
+}: Pick<ProcessFacts, 'pid' | 'executable' | 'name'>): LiveProcess {
+  return { pid, program: executable ?? name, traced: hasTracer(pid) };
+}
+
+function hasTracer(pid: number): boolean | null {
+  const maps = textOf(`/proc/${pid}/maps`);
+  return maps === '' ? null : parseMaps(maps).some((one) => path.basename(one.path) === tracerName);
+}
+
+/** The output of the processes, at most `limit` bytes; empty when there is none. No link is followed. */
+export function readTraceFile(limit: number, file = traceFile): { text: string; cut: boolean } {
+  const descriptor = openRegular(file, file);
+  if (descriptor === null) return { text: '', cut: false };
+  try {
+    const { bytes } = readUpTo(descriptor, limit);
+    return { text: bytes.toString('utf8'), cut: bytes.length === limit };
+  } finally {
+    fs.closeSync(descriptor);
+  }
+}
+
+/** More than a service loads; the names come from its processes, which may name what they like. */
+const mostLibraries = 40;
+
+/** The vendor of each library, by content; a file that cannot be read, or no longer exists, is left out. */
+export async function whoseLibraries(
+  files: Iterable<string>,
+  contents: ContentCache,
+): Promise<ReadonlyMap<string, LibraryVendor>> {
+  const root = new Root('/');
+  const found = new Map<string, LibraryVendor>();
+  for (const file of [...files].filter((one) => path.isAbsolute(one)).slice(0, mostLibraries)) {
+    const content = await contentAt(root, file, contents).catch(() => null);
+    if (content !== null) found.set(file, content.vendor);
+  }
+  return found;
 }

@@ -62,6 +62,7 @@ describe('scripts/package --arch arm64', { skip }, () => {
     const packages = (name: string): string => field(name, 'Depends').replace(/ \([^)]*\)/g, '');
     assert.equal(packages('vgpu-agent'), 'libc6, libgcc-s1, libstdc++6, libsystemd0');
     assert.equal(packages('vgpu-hostd'), 'libc6, libjansson4, liblz4-1, libseccomp2, libzstd1');
+    assert.equal(field('vgpu-hostd', 'Recommends'), 'systemd', 'no LLVM: kernels are compiled on amd64 only');
   });
 
   test('has an agent that runs with its own Node, and finds its libraries', () => {

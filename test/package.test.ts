@@ -137,6 +137,12 @@ describe('scripts/package', { skip }, () => {
     );
   });
 
+  test('recommends an LLVM of each Debian release, with which the simulated GPU compiles kernels', () => {
+    const deb = readdirSync(first).find((one) => one.startsWith('vgpu-hostd_')) ?? '';
+    const said = execFileSync('dpkg-deb', ['-f', path.join(first, deb), 'Recommends'], { encoding: 'utf8' });
+    assert.equal(said.trim(), 'systemd, libllvm19 | libllvm18 | libllvm17t64 | libllvm16 | libllvm15');
+  });
+
   test('names every package that is bundled, and has its licence, in NOTICES and in the SBOM', () => {
     const texts = readFileSync(path.join(first, 'NOTICES'), 'utf8');
     const { components } = JSON.parse(readFileSync(path.join(first, 'sbom.cdx.json'), 'utf8'));

@@ -21,7 +21,7 @@ export function prose(path: string, text: string): string {
     return text.replaceAll(fences, ' ').replaceAll(code, ' ').replaceAll(targets, ' ');
   }
   if (/\.\d$/u.test(path)) return text.replaceAll(/^\..*$/gmu, ' ').replaceAll(/\\f.|\\./gu, ' ');
-  const comments = text.match(/\/\*[\s\S]*?\*\/|(?<![:'"`\w])\/\/[^\n]*/gu) ?? [];
+  const comments = text.match(/(?<![\w*'])\/\*[\s\S]*?\*\/|(?<![:'"`\w])\/\/[^\n]*/gu) ?? [];
   // A string of three words and more is a message, if it is not code.
   const strings = path.startsWith('agent/') ? (text.match(/'(?:[A-Za-z,.]+ ){2,}[^'\n]*'/gu) ?? []) : [];
   return [...comments, ...strings].join('\n').replaceAll(/`[^`]*`|\$\{[^}]*\}/gu, ' ');

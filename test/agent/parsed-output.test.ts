@@ -18,7 +18,7 @@ const places: Readonly<Record<string, readonly [count: number, why: string]>> = 
   'guest/host/inspect.ts': [2, 'vgpu-hostd status --json; its errors are shown'],
   'guest/vgpu-host/probe.ts': [2, 'vgpu-probe --json; its errors are shown'],
   'verdict/confirm.ts': [2, 'vgpu-probe --json; its errors are shown'],
-  'verdict/host-sessions.ts': [2, 'vgpu-probe --sessions --json; its errors are shown'],
+  'verdict/watch-present.ts': [2, 'vgpu-probe --sessions --json; its errors are shown'],
   'service/helper.ts': [1, "vgpu-watch: this project's own protocol of lines"],
   'service/sessions-asker.ts': [1, 'vgpu-probe --sessions --follow --json: a document a line'],
   'guest/libraries/packages.ts': [

@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { launched } from './launched.js';
+import { type Compile, launched } from './launched.js';
 import { repository } from './paths.js';
 
 /** Rows of the matrices. */
@@ -79,9 +79,9 @@ test:
 
 export interface Kernels {
   /** Nanoseconds of the processor for a launch. */
-  readonly matmul: () => number;
+  readonly matmul: (compile?: Compile) => number;
   readonly mads: () => number;
-  readonly collatz: () => number;
+  readonly collatz: (compile?: Compile) => number;
   readonly idle: () => number;
   /** Instructions of threads, millions a second, from the nanoseconds of `mads`. */
   readonly rate: (nanoseconds: number) => number;
@@ -99,15 +99,29 @@ export async function withKernels<T>(use: (kernels: Kernels, scratch: string) =>
     const grid = SIDE / 16;
     return await use(
       {
-        matmul: () =>
+        matmul: (compile) =>
           launched(
             tiles,
             [size, size, size],
             `matmul_tiled ${grid} ${grid} 1 16 16 1 0 : b1 b2 b3 u32:${SIDE}`,
+            61,
+            [],
+            [],
+            compile,
+            compile === 'always' ? 3 : 1,
           ),
         mads: () => launched(mads, [THREADS * 4], `mads 1 1 1 ${THREADS} 1 1 0 : b1 u32:${ROUNDS}`),
-        collatz: () =>
-          launched(collatz, [STARTS * 4], `collatz ${STARTS / THREADS} 1 1 ${THREADS} 1 1 0 : b1`),
+        collatz: (compile) =>
+          launched(
+            collatz,
+            [STARTS * 4],
+            `collatz ${STARTS / THREADS} 1 1 ${THREADS} 1 1 0 : b1`,
+            61,
+            [],
+            [],
+            compile,
+            compile === 'always' ? 3 : 1,
+          ),
         idle: () => launched(tiles, [4096, 4096, 4096], 'vector_add 1 1 1 256 1 1 0 2000 : b1 b2 b3 u32:256'),
         rate: (nanoseconds) => (ROUNDS * THREADS * IN_LOOP * 1e3) / nanoseconds,
       },

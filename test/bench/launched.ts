@@ -4,6 +4,8 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { shim } from './paths.js';
 
+export type Compile = 'never' | 'always';
+
 /** Whether kernels can be compiled here. */
 export const compiles = (): boolean =>
   spawnSync(join(shim, 'programs/ptx_run'), [], { input: '', env: { ...process.env, PTX_COMPILE: 'always' } })
@@ -20,7 +22,7 @@ export function launched(
   device = 61,
   before: readonly string[] = [],
   after: readonly string[] = [],
-  compile: 'never' | 'always' = 'never',
+  compile: Compile = 'never',
   times = 1,
 ): number {
   const input = [

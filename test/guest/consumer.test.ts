@@ -159,7 +159,7 @@ describe('the stand-in', { skip }, () => {
   /** Starts the consumer, waits until it answers, gives this start's log. */
   async function logOfStart(): Promise<string[]> {
     await guest.must('systemctl', 'restart', 'ollama');
-    await until('the stand-in answers', 20_000, async () => {
+    await until('the stand-in answers', 60_000, async () => {
       const asked = await guest.run('curl', '-sf', 'http://127.0.0.1:11434/api/version');
       return asked.code === 0 ? true : undefined;
     });
@@ -198,14 +198,14 @@ describe('the stand-in', { skip }, () => {
 
   test('answers /api/version only once it knows its devices', async () => {
     await put({ log: '', design: 3 });
-    await guest.installConsumer(3, { env: { STANDIN_DELAY_MS: '1500' } });
+    await guest.installConsumer(3, { env: { STANDIN_DELAY_MS: '6000' } });
     const refused = 7;
-    const hasty = await until('the stand-in listens', 5_000, async () => {
+    const hasty = await until('the stand-in listens', 60_000, async () => {
       const ran = await guest.run('curl', '-s', '--max-time', '0.5', 'http://127.0.0.1:11434/api/version');
       return ran.code === refused ? undefined : ran;
     });
     assert.equal(hasty.code, 28, 'curl: time-out');
-    const patient = await guest.run('curl', '-s', '--max-time', '10', 'http://127.0.0.1:11434/api/version');
+    const patient = await guest.run('curl', '-s', '--max-time', '60', 'http://127.0.0.1:11434/api/version');
     assert.match(patient.stdout, /"version":"0.32.9"/);
   });
 
@@ -220,7 +220,7 @@ describe('the stand-in', { skip }, () => {
       await logOfStart();
       const script = `for pid in $(cat /sys/fs/cgroup/system.slice/ollama.service/cgroup.procs); do
         if grep -q libcuda.so.1 /proc/$pid/maps; then tr '\\0' ' ' </proc/$pid/cmdline; echo; fi; done`;
-      const holders = await until('the runner loads', 5_000, async () => {
+      const holders = await until('the runner loads', 60_000, async () => {
         const said = (await guest.must('bash', '-c', script)).trim();
         return said === '' ? undefined : said.split('\n');
       });
@@ -245,7 +245,7 @@ describe('the stand-in', { skip }, () => {
     assert.ok(lines.some((line) => line.endsWith(String.raw`"future key"="a=b \"c\""`)));
 
     await guest.installConsumer(3, { env: { STANDIN_CRASH: 'discovered' } });
-    await until('it crash-loops', 15_000, async () =>
+    await until('it crash-loops', 60_000, async () =>
       Number(await guest.property('ollama', 'NRestarts')) >= 2 ? true : undefined,
     );
   });

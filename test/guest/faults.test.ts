@@ -218,8 +218,7 @@ describe('install', { skip }, () => {
     await guest.hosts.start();
     await prepareConsumer(guest, consumerDesigns().at(-1) ?? 3);
     const before = await guest.listing();
-    const ran = await guest.runWith(
-      { timeoutMs: 120_000 },
+    const ran = await guest.run(
       'strace',
       '-f',
       '-qq',

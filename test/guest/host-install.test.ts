@@ -80,6 +80,11 @@ test('a host that was installed serves a guest that was installed, and each give
     assert.ok(Number(at(document, 'plan', 'changes', 'length')) > 10);
     assert.deepEqual(differences(before, await host.listing()), []);
     assert.equal(await host.exists('/var/lib/vgpu-host'), false);
+    const ran = await host.agent('host', 'uninstall', '--yes');
+    assert.match(
+      ran.stdout,
+      /^nothing to do\nvgpu-agent host install has installed nothing on this machine$/m,
+    );
   });
 
   await t.test(
@@ -141,8 +146,9 @@ test('a host that was installed serves a guest that was installed, and each give
   await t.test('install in a guest proves the GPU of that host, within its limit', async () => {
     const told = await tell(guest, 'install', '--yes', '--host', 'unix:/run/the-host/hostd.sock');
     await assertVerdict(guest, told, { mode: 'gpu' });
-    const document = await hostdStatus(host);
-    assert.ok(Number(at(document, 'sessions', 'length')) > 0, JSON.stringify(document));
+    await until("the runner's session", 60_000, async () =>
+      Number(at(await hostdStatus(host), 'sessions', 'length')) > 0 ? true : undefined,
+    );
   });
 
   await t.test(
@@ -174,7 +180,7 @@ test('a host that was installed serves a guest that was installed, and each give
         ],
       );
       assert.equal(await host.invocationId('vgpu-hostd'), start, 'the unit was not restarted');
-      await until('systemd knows the successor', 5_000, async () =>
+      await until('systemd knows the successor', 60_000, async () =>
         (await host.property('vgpu-hostd', 'MainPID')) === pid ? undefined : true,
       );
       const old = await host.must(
@@ -189,15 +195,15 @@ test('a host that was installed serves a guest that was installed, and each give
       assert.equal(at(await hostdStatus(host), 'totals', 'begun'), 0);
       // The guest's next process is the new daemon's; with its last session the old one ends.
       await guest.must('systemctl', 'restart', 'ollama');
-      await until('the old daemon ends', 10_000, async () =>
+      await until('the old daemon ends', 60_000, async () =>
         (await host.exists(`/proc/${pid}/exe`)) ? undefined : true,
       );
       await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
       assert.equal(await host.property('vgpu-hostd', 'ActiveState'), 'active');
       assert.equal(await host.property('vgpu-hostd', 'NRestarts'), '0');
-      assert.match(
-        await host.must('curl', '-s', '--unix-socket', '/run/vgpu-hostd/metrics.sock', 'http://host/metrics'),
-        /^vgpu_hostd_sessions [1-9]/m,
+      const metrics = ['--unix-socket', '/run/vgpu-hostd/metrics.sock', 'http://host/metrics'] as const;
+      await until("the new runner's session", 60_000, async () =>
+        /^vgpu_hostd_sessions [1-9]/m.test(await host.must('curl', '-s', ...metrics)) ? true : undefined,
       );
       await host.must('systemctl', 'reload', 'vgpu-hostd');
     },
@@ -231,7 +237,7 @@ test('a host that was installed serves a guest that was installed, and each give
     assert.equal(ran.code, 0, ran.stderr);
     assert.match(
       ran.stderr,
-      /the addresses changed; that applies from its next start, which ends \d+ session/,
+      /the addresses changed; that applies after a restart of vgpu-hostd\.service, which ends \d+ session/,
     );
     assert.equal(await host.invocationId('vgpu-hostd'), start);
   });
@@ -246,5 +252,21 @@ test('a host that was installed serves a guest that was installed, and each give
     await guest.must('systemctl', 'restart', 'ollama');
     const told = await tell(guest, 'verify');
     await assertVerdict(guest, told, { mode: 'cpu', reason: 'host-unreachable' });
+  });
+
+  await t.test('host uninstall leaves the units of the package alone', async () => {
+    const [shim, units] = [`${repository}/build/shim`, `${repository}/units`];
+    await host.must('cp', `${shim}/vgpu-hostd`, '/usr/bin/vgpu-hostd');
+    await host.must(
+      'sh',
+      '-c',
+      `cp ${units}/vgpu-hostd*.service ${units}/vgpu-hostd.socket /usr/lib/systemd/system/`,
+    );
+    await host.write('/etc/default/vgpu-hostd', 'VGPU_DEVICE=software\n');
+    await host.must('systemctl', 'daemon-reload');
+    await host.must('systemctl', 'start', 'vgpu-hostd.socket', 'vgpu-hostd.service');
+    const document = await tellHost(host, 0, 'uninstall', '--yes');
+    assert.deepEqual(at(document, 'plan', 'changes'), []);
+    assert.equal(await host.property('vgpu-hostd', 'ActiveState'), 'active');
   });
 });

@@ -10,6 +10,7 @@ import { standIn, standInNvml } from '../shim/host/stand_in.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { HOSTD, whyNoHostd } from './support/hosts.js';
 import { at } from './support/installed.js';
+import { journalctl } from './support/journal.js';
 import { until } from './support/process.js';
 import { repository } from './support/repository.js';
 
@@ -46,16 +47,19 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   );
   assert.equal(at(JSON.parse(ran.stdout), 'simulated'), true);
   assert.equal(await guest.property('vgpu-hostd.service', 'ActiveState'), 'active');
-  const status = await guest.must(HOSTD, 'status');
+  // The daemon notices the end of a session after the guest's program has exited.
+  const status = await until('the session to end', 60_000, async () => {
+    const told = await guest.must(HOSTD, 'status');
+    return /sessions: 0 now, [1-9]\d* begun/.test(told) ? told : undefined;
+  });
   assert.match(status, /^vgpu-hostd .* --device software\ndevice 0: /);
-  assert.match(status, /sessions: 0 now, [1-9]\d* begun/);
   await guest.must('systemctl', 'reload', 'vgpu-hostd.service');
   await guest.must('mkdir', '-p', '/etc/vgpu');
   await guest.write('/etc/vgpu/hostd.conf', 'allow unix uid=nobody-knows\n');
   assert.equal((await guest.run('systemctl', 'reload', 'vgpu-hostd.service')).code, 1, 'a mistake is told');
   assert.equal(await guest.property('vgpu-hostd.service', 'ActiveState'), 'active');
   assert.match(
-    await guest.must('journalctl', '-u', 'vgpu-hostd', '-o', 'cat', '--no-pager'),
+    await journalctl(guest, '-u', 'vgpu-hostd', '-o', 'cat', '--no-pager'),
     /vgpu-hostd: .*hostd\.conf: line 1: .*nobody-knows.*the former rules stay in force/,
   );
   await guest.must('rm', '/etc/vgpu/hostd.conf');
@@ -90,7 +94,7 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   const journal = (): Promise<string> =>
     guest.must('journalctl', '-u', 'vgpu-hostd', '--no-pager', '-o', 'cat');
   assert.equal(computed.code, 0, `${computed.stdout}${await journal()}`);
-  const said = await until('the driver to have looked at the files', 10_000, async () => {
+  const said = await until('the driver to have looked at the files', 60_000, async () => {
     const text = await journal();
     return /stand-in: \/tmp \w+\n[\s\S]*stand-in: \/tmp \w+\n/.test(text) ? text : undefined;
   });

@@ -6,7 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import { whyNoConsumer, whyNoStandIn } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
-import type { Ran } from './support/process.js';
+import { type Ran, until } from './support/process.js';
 import { settings } from './support/scenario.js';
 import { generous, installService } from './support/service.js';
 
@@ -153,7 +153,7 @@ describe('files that a hostile consumer plants', { skip }, () => {
   ];
   for (const command of commands) {
     test(`vgpu-agent ${command.join(' ')}`, async () => {
-      const ran = await guest.runWith({ timeoutMs: 60_000 }, 'vgpu-agent', '--no-color', ...command);
+      const ran = await guest.agent('--no-color', ...command);
       await sound(ran, command.join(' '));
     });
   }
@@ -179,14 +179,21 @@ describe('files that a hostile consumer plants', { skip }, () => {
     await guest.must('sh', '-c', 'mv /etc/vgpu-agent/agent.json /root/; mkdir /etc/vgpu-agent/agent.json');
     await guest.run('systemctl', 'reload', 'vgpu-agent');
     await guest.must('systemctl', 'restart', 'vgpu-agent');
-    const ran = await guest.agent('status');
-    assert.match(ran.stdout, /agent\.json/);
+    // Before the service's first check, `status` makes its own and cannot report which settings are in force.
+    await until('the service has looked', 60_000, async () =>
+      (await guest.agent('status')).stdout.includes('agent.json is not valid and not in force: ')
+        ? true
+        : undefined,
+    );
+    const fresh = await guest.agent('status', '--fresh');
+    await sound(fresh, 'status --fresh');
+    assert.match(fresh.stdout, /^agent\.json {2}is not valid: /m);
     assert.equal(await guest.property('vgpu-agent', 'NRestarts'), '0');
     await guest.must('sh', '-c', 'rmdir /etc/vgpu-agent/agent.json; mv /root/agent.json /etc/vgpu-agent/');
   });
 
   test('everything can be taken back', async () => {
-    const ran = await guest.runWith({ timeoutMs: 60_000 }, 'vgpu-agent', '--no-color', 'uninstall', '--yes');
+    const ran = await guest.agent('--no-color', 'uninstall', '--yes');
     await sound(ran, 'uninstall');
     assert.equal(ran.code, 0, ran.stdout + ran.stderr);
   });

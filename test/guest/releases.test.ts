@@ -134,6 +134,8 @@ describe('every release', { concurrency: 3, skip }, () => {
         await uninstall(guest);
         await guest.must('rm', '-rf', '/etc/vgpu-agent');
         assert.deepEqual(differences(before, await guest.listing()), []);
+        assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'inactive');
+        assert.equal(await guest.exists('/run/vgpu-agent'), false);
       });
     });
   }

@@ -1,7 +1,10 @@
 // Root runs a copy that only root can change (scripts/install-agent), never a checkout in a home directory.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { basename } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { defaultProfilePlaces, listProfiles, validMark } from '../../agent/profile/load.js';
 import { whyNoConsumer } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
@@ -51,6 +54,17 @@ describe('a checkout in a home directory', { skip }, () => {
 
   test('becomes a copy of root, which the unit runs and every user can call', async () => {
     await guest.must(`${checkout}/scripts/install-agent`);
+    const copied = await guest.must('ls', '/usr/lib/vgpu-agent/dist/agent/schemas');
+    const { directories, schema } = defaultProfilePlaces();
+    const shipped = listProfiles({ directories: directories.slice(-1), schema });
+    const marks = shipped.map(({ path }) =>
+      validMark(readFileSync(path, 'utf8'), readFileSync(schema, 'utf8')),
+    );
+    assert.deepEqual(
+      copied.split('\n').filter((name) => name.endsWith('.profile')),
+      marks.map((mark) => basename(mark)).sort(),
+      'a command would validate the shipped profiles again',
+    );
     documentOf(await guest.agent('install', '--service', '--yes', '--json'));
     await settledOnGpu(guest);
     const unit = await guest.read('/etc/systemd/system/vgpu-agent.service');
@@ -124,7 +138,7 @@ describe('a checkout in a home directory', { skip }, () => {
     await guest.runWith({ stdin: slow }, 'tee', dropIn);
     await guest.must('systemctl', 'daemon-reload');
     await guest.must('systemctl', 'start', '--no-block', 'vgpu-agent');
-    await until('it is starting', 20_000, async () =>
+    await until('it is starting', 60_000, async () =>
       (await guest.property('vgpu-agent', 'ActiveState')) === 'activating' ? true : undefined,
     );
     const first = await guest.invocationId('vgpu-agent');

@@ -52,7 +52,7 @@ interface Shown {
 async function settled(guest: Guest, count: number): Promise<readonly Shown[]> {
   let last: readonly Shown[] = [];
   try {
-    return await until(`${count} consumers are settled on the GPU`, 90_000, async () => {
+    return await until(`${count} consumers are settled on the GPU`, 180_000, async () => {
       const ran = await guest.run('vgpu-agent', 'status', '--json');
       const list = ran.stdout === '' ? [] : at(JSON.parse(ran.stdout), 'consumers');
       last = (Array.isArray(list) ? list : []).map((one) => ({

@@ -42,7 +42,7 @@ describe('a cluster of two nodes', { skip: whyNoSlurm() }, () => {
   test("while a job has the GPU, another user's job on the node cannot reach the host", async () => {
     const job = 'touch /tmp/began; while [ ! -e /tmp/end ]; do sleep 0.1; done';
     const holds = srun('alice', '--nodelist=n2', '--overcommit', '--gres=gpu:1', 'bash', '-c', job);
-    await until('the job begins', 30_000, async () =>
+    await until('the job begins', 60_000, async () =>
       (await node(1).exists('/tmp/began')) ? true : undefined,
     );
     const inside = await node(1).runWith({ user: 'bob' }, 'bash', '-c', probe);
@@ -51,7 +51,7 @@ describe('a cluster of two nodes', { skip: whyNoSlurm() }, () => {
     assert.equal(owner.code, 0, `the limit that the page names: ${owner.stderr}`);
     await node(1).must('touch', '/tmp/end');
     assert.equal((await holds).code, 0);
-    await until('the socket is closed again', 30_000, async () =>
+    await until('the socket is closed again', 60_000, async () =>
       /user:/.test((await node(1).must('getfacl', '-cn', '/run/vgpu')).replace('user::', ''))
         ? undefined
         : true,

@@ -185,7 +185,7 @@ RestrictAddressFamilies=AF_INET
           .slice(1, -1)
           .map((line): unknown => JSON.parse(line))
           .filter(isObject);
-      await until('the follower follows', 10_000, () => (output.includes('following') ? true : undefined));
+      await until('the follower follows', 60_000, () => (output.includes('following') ? true : undefined));
       return {
         unit: `${name}.service`,
         messages: () => entries().map((entry) => String(entry['message'])),
@@ -199,7 +199,7 @@ RestrictAddressFamilies=AF_INET
     }
 
     async function heard(following: Following, last: string): Promise<readonly string[]> {
-      await until(`the follower hears ${last}`, 20_000, () =>
+      await until(`the follower hears ${last}`, 60_000, () =>
         following.messages().includes(last) ? true : undefined,
       );
       return following.messages();
@@ -223,7 +223,7 @@ RestrictAddressFamilies=AF_INET
         await guest.must('logger', '--tag', 'other', 'something else');
         const cursor = await ask('tail');
         await say(...numbered(0, 3));
-        await until('the lines are in the journal', 10_000, async () =>
+        await until('the lines are in the journal', 60_000, async () =>
           (await guest.must('journalctl', '-u', unit)).includes('line 2') ? true : undefined,
         );
         return String(cursor);
@@ -283,14 +283,15 @@ RestrictAddressFamilies=AF_INET
     test('nothing of journalctl is left when the following ends', async () => {
       const following = await follow();
       await following.stop();
-      const left = await guest.run('pgrep', '-f', `journalctl.*${following.unit}`);
-      assert.equal(left.stdout, '');
+      await until('nothing is left', 60_000, async () =>
+        (await guest.run('pgrep', '-f', `journalctl.*${following.unit}`)).stdout === '' ? true : undefined,
+      );
     });
 
     test('one start is read without the lines of the one before', async () => {
       await define(
         'twice.service',
-        "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'echo I am $INVOCATION_ID; sleep 0.2'\n",
+        "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'echo I am $INVOCATION_ID; journalctl --sync'\n",
       );
       await guest.must('systemctl', 'restart', 'twice.service');
       const first = await guest.invocationId('twice.service');
@@ -377,8 +378,10 @@ NoNewPrivileges=yes
     });
 
     test('leaves no unit behind', async () => {
-      const units = await guest.must('systemctl', 'list-units', '--all', '--no-legend', 'vgpu-probe-*');
-      assert.equal(units.trim(), '');
+      const list = ['systemctl', 'list-units', '--all', '--no-legend', 'vgpu-probe-*'] as const;
+      await until('no unit is left', 60_000, async () =>
+        (await guest.must(...list)).trim() === '' ? true : undefined,
+      );
     });
   });
 });

@@ -75,24 +75,66 @@ export function describeCasesInside(what: string, programs: CasePrograms): void 
   });
 }
 
-type Transport =
-  | 'unix'
-  | 'unix without a ring'
-  | 'tcp'
-  | 'chain'
-  | "a VM's memory"
-  | 'a driver that maps'
-  | 'a driver that copies late';
+interface Way {
+  readonly title: string;
+  readonly over: 'ring' | 'socket' | 'tcp' | "a VM's memory";
+  /** Default: a host with the software device. */
+  readonly driver?: 'our own library' | 'a stand-in' | 'a stand-in before a host';
+  /** STAND_IN of the stand-in (programs/stand_in_driver.c). */
+  readonly words?: string;
+  /** True if program and device share memory. Then the device's attributes must be 1, else 0. */
+  readonly shares: boolean;
+}
+
+const MAPS = { driver: 'a stand-in', words: 'maps,real' } as const;
+const MAPPING = 'with --device cuda and a driver that maps memory of a process';
+
+const ways = {
+  unix: { title: 'over unix', over: 'ring', shares: true },
+  'unix without a ring': { title: 'over unix without a ring', over: 'socket', shares: false },
+  tcp: { title: 'over tcp', over: 'tcp', shares: false },
+  "a VM's memory": { title: "over a VM's memory", over: "a VM's memory", shares: true },
+  chain: {
+    title: 'with --device cuda over our own library',
+    over: 'ring',
+    driver: 'our own library',
+    shares: false, // our library gives shared mappings no address on the device; the worker's memory is one
+  },
+  'a driver that maps': { title: MAPPING, over: 'ring', ...MAPS, shares: true },
+  'a driver that maps, over a socket': {
+    title: `${MAPPING}, over a socket`,
+    over: 'socket',
+    ...MAPS,
+    shares: false,
+  },
+  'a driver that maps, over tcp': { title: `${MAPPING}, over tcp`, over: 'tcp', ...MAPS, shares: false },
+  "a driver that maps, in a VM's memory": {
+    title: `${MAPPING}, in a VM's memory`,
+    over: "a VM's memory",
+    ...MAPS,
+    shares: true,
+  },
+  'a driver that copies late': {
+    title: 'with --device cuda and a driver that copies after the call has returned',
+    over: 'ring',
+    driver: 'a stand-in',
+    words: 'late,maps,real',
+    shares: true,
+  },
+  'a driver for several processes': {
+    title: 'with --device cuda and a driver whose processes share a device',
+    over: 'ring',
+    driver: 'a stand-in before a host',
+    words: 'always,real',
+    shares: false,
+  },
+} satisfies Record<string, Way>;
+type Transport = keyof typeof ways;
 
 /** Describes all of them once. */
 function describeOver(what: string, programs: CasePrograms, transport: Transport, devices: 1 | 2 = 1): void {
-  describe(transport === 'chain'
-    ? `${what} with --device cuda over our own library`
-    : transport === 'a driver that maps'
-      ? `${what} with --device cuda and a driver that maps memory of a process`
-      : transport === 'a driver that copies late'
-        ? `${what} with --device cuda and a driver that copies after the call has returned`
-        : `${what} over ${transport}`, { skip: transport.startsWith('a driver') && skipStandIn }, () => {
+  const way: Way = ways[transport];
+  describe(`${what} ${way.title}`, { skip: way.driver?.startsWith('a stand-in') && skipStandIn }, () => {
     const scratch = scratchDirectory();
     let host: Host;
     let memory: VmMemory | undefined;
@@ -100,22 +142,26 @@ function describeOver(what: string, programs: CasePrograms, transport: Transport
     before(async () => {
       const profile = devices === 2 ? twoDevices(path.join(scratch.path, 'two.json')) : undefined;
       const profiles = profile === undefined ? [] : ['--profile', profile];
-      if (transport === 'chain') {
+      if (way.driver === 'our own library') {
         host = await startChain(scratch.path, profiles);
         return;
       }
-      if (transport === 'a driver that maps' || transport === 'a driver that copies late') {
-        const words = transport === 'a driver that maps' ? 'maps,real' : 'late,maps,real';
-        host = await startStandIn(words, {
-          listen: `unix:${scratch.path}/s`,
-          ...(profile === undefined ? {} : { profile }),
-        });
+      if (way.over === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
+      const listen = way.over === 'tcp' ? `tcp:127.0.0.1:${await freePort()}` : `unix:${scratch.path}/s`;
+      const args = memory?.args ?? [];
+      if (way.driver === undefined) {
+        host = await startHost({ listen, args: [...profiles, ...args] });
         return;
       }
-      if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
-      host = await startHost({
-        listen: transport === 'tcp' ? `tcp:127.0.0.1:${await freePort()}` : `unix:${scratch.path}/s`,
-        args: [...profiles, ...(memory?.args ?? [])],
+      const behind =
+        way.driver === 'a stand-in'
+          ? undefined
+          : await startHost({ listen: `unix:${scratch.path}/behind`, args: profiles });
+      host = await startStandIn(way.words ?? '', {
+        listen,
+        args,
+        ...(profile === undefined ? {} : { profile }),
+        ...(behind === undefined ? {} : { behind }),
       });
     });
     after(async () => {
@@ -127,14 +173,13 @@ function describeOver(what: string, programs: CasePrograms, transport: Transport
     for (const [program, cases] of Object.entries(programs)) {
       for (const [name, sentence] of Object.entries(cases)) {
         it(sentence, async () => {
-          const more: Record<string, string> =
-            transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : (memory?.env ?? {});
+          const env = {
+            VGPU_HOST: host.address,
+            SHARES_MEMORY: way.shares ? '1' : '0',
+            ...(way.over === 'socket' ? { VGPU_TRANSPORT: 'socket' } : memory?.env),
+          };
           const before = sessionsBegun(host);
-          assert.deepEqual(await run(program, name, { VGPU_HOST: host.address, ...more }), {
-            code: 0,
-            signal: null,
-            output: '',
-          });
+          assert.deepEqual(await run(program, name, env), { code: 0, signal: null, output: '' });
           // Its line may come later than the end of the program; and the next one counts free memory.
           await until(
             'the session to begin and to end',
@@ -157,6 +202,22 @@ export function describeCasesOverRings(what: string, programs: CasePrograms): vo
 /** The same for memory that the device reads and writes itself, as a GPU does, and not the host's processor. */
 export function describeCasesOverMappingDriver(what: string, programs: CasePrograms): void {
   describeOver(what, programs, 'a driver that maps');
+}
+
+/** The same over a socket and over TCP, where this driver's host must refuse to share memory. */
+export function describeCasesFarFromMappingDriver(what: string, programs: CasePrograms): void {
+  describeOver(what, programs, 'a driver that maps, over a socket');
+  describeOver(what, programs, 'a driver that maps, over tcp');
+}
+
+/** The same with this driver, in the memory that a VM shares with its host. */
+export function describeCasesInVmOfMappingDriver(what: string, programs: CasePrograms): void {
+  describeOver(what, programs, "a driver that maps, in a VM's memory");
+}
+
+/** The same with a driver whose processes share a device. */
+export function describeCasesOfSeveralProcesses(what: string, programs: CasePrograms): void {
+  describeOver(what, programs, 'a driver for several processes');
 }
 
 /** The same for copies whose bytes a GPU has later than the call has returned. */
@@ -185,13 +246,13 @@ export function describeCases(what: string, programs: CasePrograms, vmMemory = f
   if (vmMemory) describeOver(what, programs, "a VM's memory");
 }
 
-const WAYS = ['unix', 'unix without a ring', 'chain', 'a driver that maps'] as const;
+const TWO_DEVICES = ['unix', 'unix without a ring', 'chain', 'a driver that maps'] as const;
 
 /** With two devices, over some of the ways to a host. */
 export function describeCasesOnTwoDevices(
   what: string,
   programs: CasePrograms,
-  ways: readonly (typeof WAYS)[number][] = WAYS,
+  transports: readonly Transport[] = TWO_DEVICES,
 ): void {
-  for (const transport of ways) describeOver(what, programs, transport, 2);
+  for (const transport of transports) describeOver(what, programs, transport, 2);
 }

@@ -87,8 +87,8 @@ export function sleep(milliseconds: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
-/** Waits until `holds()` does; throws, naming `what`, after `limit` milliseconds. */
-export async function until(what: string, holds: () => boolean, limit = 5000): Promise<void> {
+/** Waits until `holds()` is true; throws with `what` after `limit` milliseconds. The default is less than the 30 s of a cut session. */
+export async function until(what: string, holds: () => boolean, limit = 20_000): Promise<void> {
   const end = performance.now() + limit;
   while (!holds()) {
     if (performance.now() > end) throw new Error(`waited ${limit} ms for: ${what}`);
@@ -124,6 +124,11 @@ export function sessionsNow(host: Host): number {
   return sessionsBegun(host) - counted(host, /session \d+: ended(:.*)?$/gm);
 }
 
+/** Waits for the log line of the session that process `pid` began over a unix socket. Returns its worker. */
+export async function workerOf(host: Host, pid: number): Promise<number> {
+  return Number((await host.logged(new RegExp(`unix, pid ${pid}, .*, worker (\\d+)$`, 'm')))[1]);
+}
+
 /** True if neither this host nor the one behind it has a session: all resources are free. */
 export function isIdle(host: Host): boolean {
   return sessionsNow(host) === 0 && (host.behind === undefined || isIdle(host.behind));
@@ -153,12 +158,17 @@ function endOf(child: ChildProcess): Promise<number | null> {
   });
 }
 
-/** Starts vgpu-hostd, --device software unless it says otherwise, and waits until it listens. */
+/**
+ * Starts vgpu-hostd, --device software unless it says otherwise, and waits until it listens. PTX_COMPILE of the
+ * environment is its --software-compile, unless `args` has another one.
+ */
 export async function startHost(options: HostOptions): Promise<Host> {
+  const compile = process.env['PTX_COMPILE'];
   const child = spawn(
     daemonFile(options.program ?? 'vgpu-hostd'),
     [
       ...['--device', options.device ?? 'software', '--listen', options.listen],
+      ...(compile === undefined || options.device === 'cuda' ? [] : ['--software-compile', compile]),
       // The driver of these tests lies in this tree and talks to sockets in root's directories; sanitizers report there.
       ...((options.device === 'cuda' || VARIANT !== 'shim') && process.getuid?.() === 0
         ? ['--user', 'root']
@@ -204,6 +214,19 @@ export async function startHost(options: HostOptions): Promise<Host> {
   };
 }
 
+/** A host that uses the devices of `behind`. Both stop together. */
+export function inFrontOf(host: Host, behind: Host): Host {
+  return {
+    ...host,
+    behind,
+    stop: async () => {
+      const status = await host.stop();
+      await behind.stop();
+      return status;
+    },
+  };
+}
+
 /**
  * A host with `--device cuda` whose driver is our own libcuda.so.1, which talks to a second host with the
  * software device: what --device cuda does runs for real where there is no GPU. `args` go to the second, `front` to
@@ -225,15 +248,7 @@ export async function startChain(
       ],
       env: { VGPU_HOST: behind.address },
     });
-    return {
-      ...first,
-      behind,
-      stop: async () => {
-        const status = await first.stop();
-        await behind.stop();
-        return status;
-      },
-    };
+    return inFrontOf(first, behind);
   } catch (error) {
     await behind.stop();
     throw error;

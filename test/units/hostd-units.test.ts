@@ -28,6 +28,17 @@ describe('vgpu-hostd.service', () => {
   }
 });
 
+describe('both units', () => {
+  it("start after the service of NVIDIA's packages", () => {
+    for (const name of ['vgpu-hostd.service', 'vgpu-hostd-driver.service']) {
+      const after = assignments([unit(name)], 'Unit', 'After')
+        .join(' ')
+        .split(' ');
+      assert.ok(after.includes('nvidia-persistenced.service'), name);
+    }
+  });
+});
+
 describe('vgpu-hostd-driver.service', () => {
   /** The calls of nvidia-modprobe on a machine with these GPUs, by the unit's own command. */
   function asked(

@@ -1,8 +1,8 @@
 /** The manifest is checked when it is read. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Manifest, OwnedItem } from '../../../agent/contracts/manifest.js';
-import { checkManifest } from '../../../agent/contracts/manifest.js';
+import { type Manifest, manifestSchema, type OwnedItem } from '../../../agent/contracts/manifest.js';
+import { readAs } from '../../../agent/lib/schema.js';
 
 const absent = { kind: 'absent' } as const;
 const link: OwnedItem = {
@@ -41,13 +41,14 @@ const manifest: Manifest = {
 };
 
 test('written text is read back unchanged', () => {
-  const read = checkManifest(JSON.parse(JSON.stringify(manifest)));
-  assert.deepEqual(read, { kind: 'ok', manifest });
+  const read = readAs(manifestSchema, JSON.stringify(manifest));
+  assert.deepEqual(read, { kind: 'fits', value: manifest });
 });
 
 for (const [what, value, problem] of [
-  ['no object', 'x', /it has no schema/],
-  ['a later schema', { ...manifest, schema: 3 }, /its schema is 3, this agent knows 2/],
+  ['no object', 'x', /^it must be object/],
+  ['a later schema', { ...manifest, schema: 3 }, /^\/schema must be 2, but is 3$/],
+  ['a later schema with other members', { things: [], schema: 3 }, /^\/schema must be 2, but is 3$/],
   ['no consumer', { ...manifest, consumers: [] }, /^\/consumers .* but is \[\]$/],
   [
     'a unit with a slash',
@@ -72,7 +73,7 @@ for (const [what, value, problem] of [
   ],
 ] as const) {
   test(`refused, with its place: ${what}`, () => {
-    const read = checkManifest(value);
-    assert.match(read.kind === 'bad' ? read.problem : 'it was taken', problem);
+    const read = readAs(manifestSchema, JSON.stringify(value));
+    assert.match(read.kind === 'wrong' ? read.problem : 'it was taken', problem);
   });
 }

@@ -98,7 +98,7 @@ test('any other document is refused, and the mistake is named', () => {
   const { claimed } = session;
   const problem = (document: ReturnType<typeof parseSessions>): string =>
     document.kind === 'bad' ? document.problem : 'none';
-  assert.equal(problem(parseSessions('')), 'it is not a JSON document');
+  assert.equal(problem(parseSessions('')), 'it is not JSON: ""');
   for (const text of ['null', '[]', '7', '{}', '{"schema":2}'])
     assert.notEqual(problem(parseSessions(text)), 'none', text);
   for (const [changes, where] of [

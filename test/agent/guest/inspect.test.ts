@@ -196,11 +196,16 @@ describe('inspect', () => {
     const root = tree(context, guest);
     const endpoint = `unix:${root}/hostd.sock`;
     const hostd = spawn(path.join(built, 'vgpu-hostd'), ['--device', 'software', '--listen', endpoint], {
-      stdio: 'ignore',
+      stdio: ['ignore', 'ignore', 'pipe'],
     });
     context.after(() => hostd.kill('SIGTERM'));
-    for (let tries = 0; !existsSync(`${root}/hostd.sock`); tries += 1) {
-      assert.ok(tries < 500 && hostd.exitCode === null, 'vgpu-hostd does not listen');
+    let words = '';
+    hostd.stderr.on('data', (chunk: Buffer) => {
+      words += chunk.toString();
+    });
+    // The socket file exists before vgpu-hostd listens.
+    for (let tries = 0; !words.includes('listening on'); tries += 1) {
+      assert.ok(tries < 5_000 && hostd.exitCode === null, `vgpu-hostd does not listen: ${words}`);
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
     const asked = options(built, { ask: true, environmentHost: endpoint });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { cdiSpec } from '../../../agent/install/plan/cdi.js';
+import { cdiSpec } from '../../../agent/install/plan/container.js';
 import { gpusIn, grant, prefer, sharesOf } from '../../../agent/kubernetes/devices.js';
 
 const spec = (kind: string, devices: number): string =>

@@ -30,7 +30,7 @@ function service(name: string): ServiceDefinition {
   return found;
 }
 
-const deadlineMs = 20_000;
+const deadlineMs = 60_000;
 
 /** A call of a plugin, as a kubelet or somebody else makes it. */
 export class Caller {

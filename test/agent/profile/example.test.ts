@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
+import { describing } from '../../../agent/lib/schema.js';
 import {
   defaultProfilePlaces,
   listProfiles,
@@ -32,7 +33,7 @@ function painter(change: (text: string) => string = (text) => text): Profile {
   const text = JSON.stringify({ ...generic, ...changed });
   const schema: unknown = JSON.parse(readFileSync(defaultProfilePlaces().schema, 'utf8'));
   assert.ok(typeof schema === 'object' && schema !== null);
-  return parseProfile(text, 'painter.json', createProfileValidator({ ...schema }));
+  return parseProfile(text, 'painter.json', createProfileValidator(describing({ ...schema })));
 }
 
 async function* bytes(text: string): AsyncGenerator<Buffer> {

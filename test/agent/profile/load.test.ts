@@ -1,6 +1,14 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: profiles have variables of that form.
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -13,8 +21,10 @@ import {
   listProfiles,
   loadProfile,
   type ProfilePlaces,
+  parseProfile,
   readableProfiles,
   validatorOf,
+  validMark,
 } from '../../../agent/profile/load.js';
 
 const shipped = path.join(packageRoot(), 'profiles');
@@ -56,19 +66,20 @@ function changed(from: string | RegExp, to: string): string {
   return text;
 }
 
-test('the shipped profiles are good', () => {
-  for (const name of ['ollama', 'llama-server']) {
-    const profile = loadProfile(name, { directories: [shipped], schema: places.schema });
-    assert.equal(profile.name, name);
-    assert.equal(profile.schema, 1);
-  }
-});
-
 test('every shipped profile is listed, and the schema is not one of them', () => {
   const names = listProfiles({ directories: [shipped], schema: places.schema }).map(({ name }) => name);
   assert.ok(names.includes('ollama') && names.includes('llama-server'));
   assert.ok(!names.includes('profile.schema'));
-  for (const name of names) loadProfile(name, { directories: [shipped], schema: places.schema });
+});
+
+test('every shipped profile is valid, and the build has marked it', () => {
+  const schema = readFileSync(places.schema, 'utf8');
+  for (const { name, path: file } of listProfiles({ directories: [shipped], schema: places.schema })) {
+    const text = readFileSync(file, 'utf8');
+    const profile = parseProfile(text, file, validatorOf(places.schema));
+    assert.deepEqual([profile.name, profile.schema], [name, 1]);
+    assert.ok(existsSync(validMark(text, schema)), `${name} has no mark: npm run build:agent makes it`);
+  }
 });
 
 test("a user's own profile comes before the package's", () => {
@@ -410,12 +421,25 @@ test('the schema allows exactly the reasons that the agent knows', () => {
   assert.deepEqual(schema.$defs.reason.enum, [...reasons]);
 });
 
-test('a shipped profile is not validated again, and one with another byte is', () => {
+test('a marked profile is not validated again; another byte of it or of the schema needs another mark', () => {
   const own = path.join(directory, 'own', 'ollama.json');
-  const without = { ...places, schema: path.join(directory, 'no.schema.json') };
+  // No profile fits it, so only a mark can make one load.
+  const schema = JSON.stringify({ not: {}, $comment: 'a test' });
+  const refusing = { ...places, schema: path.join(directory, 'refusing.schema.json') };
+  const mark = validMark(good, schema);
   writeFileSync(own, good);
-  assert.deepEqual(loadProfile('ollama', without), JSON.parse(good));
-  writeFileSync(own, `${good}\n`);
-  assert.throws(() => loadProfile('ollama', without), /cannot use the schema of profiles/);
-  rmSync(own);
+  writeFileSync(refusing.schema, schema);
+  assert.throws(() => loadProfile('ollama', refusing), /must NOT be valid/);
+  writeFileSync(mark, '');
+  try {
+    assert.deepEqual(loadProfile('ollama', refusing), JSON.parse(good));
+    writeFileSync(refusing.schema, `${schema}\n`);
+    assert.throws(() => loadProfile('ollama', refusing), /must NOT be valid/);
+    writeFileSync(refusing.schema, schema);
+    writeFileSync(own, `${good}\n`);
+    assert.throws(() => loadProfile('ollama', refusing), /must NOT be valid/);
+  } finally {
+    rmSync(mark);
+    rmSync(own);
+  }
 });

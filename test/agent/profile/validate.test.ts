@@ -1,13 +1,13 @@
 /** The schema's complaints, in words. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Schema, schemaCheck } from '../../../agent/lib/schema.js';
+import { describing, schemaCheck } from '../../../agent/lib/schema.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { createProfileValidator, problemsOf, readablePointer } from '../../../agent/profile/validate.js';
 
 /** The mistakes of `value`, by a schema of the test's own. */
-function told(schema: Schema<unknown>, value: unknown): readonly string[] {
-  const checked = schemaCheck(schema)(value);
+function told(schema: Readonly<Record<string, unknown>>, value: unknown): readonly string[] {
+  const checked = schemaCheck(describing<unknown>(schema))(value);
   return checked.kind === 'fits'
     ? []
     : problemsOf(checked.errors).map(({ pointer, message }) => `${pointer}: ${message}`);
@@ -84,11 +84,13 @@ test('the given value is quoted up to 80 characters', () => {
 });
 
 test('a profile that does not fit the schema is not looked at any further; one that fits must mean something', () => {
-  const validate = createProfileValidator({
-    type: 'object',
-    properties: { consumerLibraries: {} },
-    required: ['consumerLibraries'],
-  });
+  const validate = createProfileValidator(
+    describing({
+      type: 'object',
+      properties: { consumerLibraries: {} },
+      required: ['consumerLibraries'],
+    }),
+  );
   assert.deepEqual(validate({}), {
     kind: 'bad',
     problems: [{ pointer: '', message: 'the key "consumerLibraries" is missing' }],

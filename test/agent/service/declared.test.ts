@@ -82,7 +82,7 @@ test('a bad file on a reload: the former one stays in force, and the reload fail
   assert.match(bench.board.now.configProblem ?? '', /checkMinutes/);
   assert.match(
     bench.said.join(),
-    /^configRefused agent\.json is not valid, so the service keeps the settings that it has: /,
+    /^configRefused agent\.json is not valid, so the service keeps its current settings: /,
   );
 });
 

@@ -13,11 +13,17 @@ test('a thrown error, a rejected promise and a report of one are logged, ten a m
     import { ${liveOn.name} } from '${dist}/service/run.js';
     import { reportUnexpected } from '${dist}/lib/errors.js';
     ${liveOn.name}((text) => console.log(text.split('\\n')[0]));
+    // In sequence: if all timers are late, the last may run before the errors of the first are logged.
+    const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
     setTimeout(() => { throw new TypeError('in a timer'); });
-    setTimeout(() => void Promise.reject(new Error('in a promise')), 20);
-    setTimeout(() => reportUnexpected(new Error('reported')), 40);
-    setTimeout(() => { for (let i = 0; i < 100; i += 1) reportUnexpected(new Error('again')); }, 60);
-    setTimeout(() => console.log('alive'), 120);
+    await pause();
+    void Promise.reject(new Error('in a promise'));
+    await pause();
+    reportUnexpected(new Error('reported'));
+    await pause();
+    for (let i = 0; i < 100; i += 1) reportUnexpected(new Error('again'));
+    await pause();
+    console.log('alive');
   `;
   const ran = spawnSync(process.execPath, ['--input-type=module', '--eval', script], { encoding: 'utf8' });
   assert.equal(ran.status, 0, ran.stderr);

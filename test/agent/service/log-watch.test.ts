@@ -1,7 +1,7 @@
 /** When the consumer's log makes the service judge again. */
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
-import { watchConsumerLog } from '../../../agent/service/log-watch.js';
+import { watchConsumerLog } from '../../../agent/service/served.js';
 import { FakeJournal } from '../verdict/stage.js';
 import { ollama } from '../verdict/support.js';
 

@@ -1,8 +1,7 @@
 // The metrics, word for word: names and labels are what dashboards and alerts are built on.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Snapshot } from '../../../agent/service/board.js';
-import { Board, consumerBoard } from '../../../agent/service/board.js';
+import { Board, consumerBoard, type Snapshot } from '../../../agent/service/board.js';
 import { metricsText } from '../../../agent/service/metrics.js';
 import { cpuVerdict, verdict } from '../cli/output/samples.js';
 import { expected } from '../expected.js';

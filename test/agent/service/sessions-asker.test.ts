@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { test } from 'node:test';
 import { sessionsAsker } from '../../../agent/service/sessions-asker.js';
-import type { SessionsAnswer, SessionsQuestion } from '../../../agent/verdict/host-sessions.js';
+import type { SessionsAnswer } from '../../../agent/verdict/observation.js';
+import type { SessionsQuestion } from '../../../agent/verdict/watch-present.js';
 
 const question: SessionsQuestion = {
   program: '/opt/x/vgpu-probe',

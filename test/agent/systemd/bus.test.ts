@@ -32,6 +32,29 @@ test('a subscription that failed once is tried again by the next job, and made o
   assert.equal(listeners.size, 1);
 });
 
+for (const [what, name] of [
+  ['has unloaded the unit', 'org.freedesktop.systemd1.NoSuchUnit'],
+  ['does not answer that', 'org.freedesktop.DBus.Error.NoReply'],
+] as const) {
+  test(`a unit that is stopped is not left failed, and is stopped even if systemd ${what}`, async () => {
+    const job = '/org/freedesktop/systemd1/job/7';
+    const { bus, calls, signal } = fakeBus(({ member }) => {
+      if (member === 'ResetFailedUnit') throw new BusError(name, 'refused');
+      if (member !== 'StopUnit') return [];
+      const body = [7, job, 'x.service', 'done'];
+      setImmediate(() =>
+        signal({ path: '/org/freedesktop/systemd1', interface: 'x', member: 'JobRemoved', body }),
+      );
+      return [job];
+    });
+    assert.equal(await managerOn(bus).stop('x.service', 1_000), 'done');
+    assert.deepEqual(
+      calls.map(({ member }) => member).filter((member) => member.endsWith('Unit')),
+      ['StopUnit', 'ResetFailedUnit'],
+    );
+  });
+}
+
 test('an address of the bus that is none is refused with its value, and no program is run for it', async () => {
   for (const address of [
     'garbage',

@@ -1,6 +1,6 @@
 /** A connection to the bus among strangers: whatever they send, it goes on. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { addMatch, BusBusyError, type BusConnection, connectBus } from '../../../agent/systemd/connection.js';
 import { type Daemon, knock, manyStrings, startDaemon, stranger } from './stranger.js';
 
@@ -27,8 +27,18 @@ function unexpected(run: () => Promise<void>): Promise<readonly string[]> {
     .then(() => met);
 }
 
-async function serving(daemon: Daemon): Promise<{ readonly bus: BusConnection; readonly unique: string }> {
+/** Closed even if the test fails: an open one would keep the file from ending. */
+async function connect(t: TestContext, daemon: Daemon): Promise<BusConnection> {
   const bus = await connectBus(daemon.address);
+  t.after(() => bus.close());
+  return bus;
+}
+
+async function serving(
+  t: TestContext,
+  daemon: Daemon,
+): Promise<{ readonly bus: BusConnection; readonly unique: string }> {
+  const bus = await connect(t, daemon);
   bus.serve((call) => {
     switch (call.member) {
       case 'Throw':
@@ -47,12 +57,12 @@ async function serving(daemon: Daemon): Promise<{ readonly bus: BusConnection; r
 }
 
 const ask = (bus: BusConnection, member: string): Promise<readonly unknown[]> =>
-  bus.call({ destination: name, path, interface: name, member, timeoutMs: 5_000 });
+  bus.call({ destination: name, path, interface: name, member, timeoutMs: 60_000 });
 
 test('a handler that throws, rejects or answers nonsense is an error to its caller, and the next is answered', async (t) => {
   const daemon = await startDaemon(t);
-  const { bus } = await serving(daemon);
-  const client = await connectBus(daemon.address);
+  await serving(t, daemon);
+  const client = await connect(t, daemon);
   const met = await unexpected(async () => {
     await assert.rejects(ask(client, 'Throw'), /a handler that throws$/);
     await assert.rejects(ask(client, 'Reject'), /a handler that rejects$/);
@@ -60,27 +70,23 @@ test('a handler that throws, rejects or answers nonsense is an error to its call
     assert.deepEqual(await ask(client, 'Ping'), ['here']);
   });
   assert.equal(met.length, 3, met.join('\n'));
-  client.close();
-  bus.close();
 });
 
 test('a message of an unknown type does not end the connection', async (t) => {
   const daemon = await startDaemon(t);
-  const { bus, unique } = await serving(daemon);
+  const { unique } = await serving(t, daemon);
   const send = await stranger(t, daemon);
   await send({ type: 9, destination: unique, path, interface: name, member: 'Odd' });
-  const client = await connectBus(daemon.address);
+  const client = await connect(t, daemon);
   assert.deepEqual(await ask(client, 'Ping'), ['here']);
   assert.deepEqual(await ask(client, 'Ping'), ['here']);
-  client.close();
-  bus.close();
 });
 
 test('a listener of signals that throws hears the next one, and so do the others', async (t) => {
   const daemon = await startDaemon(t);
-  const bus = await connectBus(daemon.address);
+  const bus = await connect(t, daemon);
   await addMatch(bus, `type='signal',interface='${name}'`);
-  const sender = await connectBus(daemon.address);
+  const sender = await connect(t, daemon);
   const heard: string[] = [];
   bus.onSignal(({ member }) => {
     throw new TypeError(`a listener that throws at ${member}`);
@@ -93,15 +99,13 @@ test('a listener of signals that throws hears the next one, and so do the others
   });
   assert.deepEqual(heard, ['One', 'Two']);
   assert.equal(met.length, 2);
-  sender.close();
-  bus.close();
 });
 
 test('a signal in the name of another sender is not heard, sent to all or to this connection alone', async (t) => {
   const daemon = await startDaemon(t);
-  const { bus, unique } = await serving(daemon);
+  const { bus, unique } = await serving(t, daemon);
   const owned = 'org.example.Owned';
-  const owner = await connectBus(daemon.address);
+  const owner = await connect(t, daemon);
   await owner.call({ ...dbus, member: 'RequestName', signature: 'su', body: [owned, 4] });
   const signal = { path, interface: owned, signature: '', body: [] };
   owner.serve(() => {
@@ -116,7 +120,7 @@ test('a signal in the name of another sender is not heard, sent to all or to thi
       if (member === 'Last') resolve();
     });
   });
-  const other = await connectBus(daemon.address);
+  const other = await connect(t, daemon);
   other.emit({ ...signal, member: 'ToAll' });
   await other.call({ ...dbus, member: 'GetId' });
   const send = await stranger(t, daemon);
@@ -125,12 +129,11 @@ test('a signal in the name of another sender is not heard, sent to all or to thi
   await send({ destination: owned, path, interface: owned, member: 'End' });
   await over;
   assert.deepEqual(heard, ['Last']);
-  for (const one of [owner, bus, other]) one.close();
 });
 
 test('a message that would not fit the heap of the service is dropped, and the next is answered', async (t) => {
   const daemon = await startDaemon(t, { max_message_size: 33_554_432 });
-  const { bus, unique } = await serving(daemon);
+  const { unique } = await serving(t, daemon);
   const send = await stranger(t, daemon);
   const long = { destination: unique, path, interface: name, member: 'Long', signature: 'as' };
   const before = process.memoryUsage().heapUsed;
@@ -138,7 +141,8 @@ test('a message that would not fit the heap of the service is dropped, and the n
   const sampling = setInterval(() => {
     most = Math.max(most, process.memoryUsage().heapUsed);
   }, 1);
-  const client = await connectBus(daemon.address);
+  t.after(() => clearInterval(sampling));
+  const client = await connect(t, daemon);
   // In pieces too: the socket gives 64 KiB at a time.
   for (const strings of [4_000_000, 9_000, 8_192]) {
     await send({ ...long, body: manyStrings(strings) });
@@ -147,8 +151,6 @@ test('a message that would not fit the heap of the service is dropped, and the n
   clearInterval(sampling);
   // Read, it takes more than 200 MB.
   assert.ok(most - before < 60_000_000, `${most - before} bytes`);
-  client.close();
-  bus.close();
 });
 
 test('a bus that strangers keep from taking connections is called busy, with the time that was waited', async (t) => {

@@ -110,7 +110,7 @@ esac`,
 });
 
 test('an endless journal whose journalctl ignores SIGTERM ends with the signal', {
-  timeout: 20_000,
+  timeout: 120_000,
 }, async (t) => {
   const program = journalctl(
     t,
@@ -132,7 +132,7 @@ while :; do echo '${line('again', 'c1')}'; done 2>/dev/null`,
     stop.abort();
   }
   assert.ok(read >= 1_000);
-  assert.ok(performance.now() - stopped < 5_000);
+  assert.ok(performance.now() - stopped < 30_000);
 });
 
 test('a journal that does not answer is an error after a time of silence, or when the signal aborts', async (t) => {

@@ -32,7 +32,10 @@ test('a start whose first lines are not in the journal any more is undetermined,
     stage.journal.add('[GIN] 2026/11/26 - 23:00:00 | 200 | GET "/api/version"', firstStart);
     const verdict = await run(stage, patience);
     assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-cut']);
-    assert.match(verdict.summary, /no longer in the journal \(1 later entries are there; older ones/);
+    assert.match(
+      verdict.summary,
+      /the journal no longer has that part \(the journal has 1 line of this start, but not the first ones; journald removed/,
+    );
   }
 });
 

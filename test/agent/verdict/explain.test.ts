@@ -3,8 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { Readable } from 'node:stream';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
+import { maxLineBytes } from '../../../agent/verdict/log/entry.js';
 import { explainLog } from '../../../agent/verdict/log/judge.js';
-import { maxLineBytes } from '../../../agent/verdict/log/lines.js';
 import { random } from './random.js';
 import { fixtureText, llamaServer, manifest, ollama } from './support.js';
 

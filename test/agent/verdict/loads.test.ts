@@ -5,14 +5,14 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
 import type { LoadRule } from '../../../agent/profile/types.js';
-import { logJudges } from '../../../agent/verdict/log/judge.js';
 import {
   afterLine,
   type LoadFindings,
   loadError,
   newestLoad,
   noLoads,
-} from '../../../agent/verdict/log/loads.js';
+} from '../../../agent/verdict/log/findings.js';
+import { logJudges } from '../../../agent/verdict/log/judge.js';
 import { judgeLog, llamaServer, ollama } from './support.js';
 
 const device =

@@ -1,9 +1,14 @@
 /** From the bytes of a log to its entries: what journalctl, syslog and docker put around a line is taken away. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { entriesOfJson, entryOfLine, type LogEntry } from '../../../agent/verdict/log/entry.js';
+import {
+  entriesOfJson,
+  entryOfLine,
+  type LogEntry,
+  maxLineBytes,
+  readEntries,
+} from '../../../agent/verdict/log/entry.js';
 import { explainLog } from '../../../agent/verdict/log/judge.js';
-import { maxLineBytes, readEntries } from '../../../agent/verdict/log/lines.js';
 import { ollama } from './support.js';
 
 async function read(...chunks: readonly (Buffer | string)[]): Promise<readonly LogEntry[]> {

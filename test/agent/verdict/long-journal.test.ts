@@ -65,7 +65,7 @@ test('a journal that cannot be read is not waited for', async () => {
 });
 
 /** Its journal has another line of this start each `everyMs`, and no end. */
-function endlessJournal(everyMs = 1): { readonly stage: Stage; readonly effects: ConfirmEffects } {
+function endlessJournal(everyMs = 10): { readonly stage: Stage; readonly effects: ConfirmEffects } {
   const stage = longJournal();
   const { clock, journal } = stage;
   const [first] = journal.entries;

@@ -4,9 +4,8 @@ import { test } from 'node:test';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
 import { lookAgain, type Watched, withKnownLog } from '../../../agent/verdict/confirm.js';
 import { decideVerdict } from '../../../agent/verdict/decide.js';
-import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
 import type { LogFindings } from '../../../agent/verdict/log/findings.js';
-import type { Observation } from '../../../agent/verdict/observation.js';
+import type { Observation, SessionsAnswer } from '../../../agent/verdict/observation.js';
 import { createStage, ready, refused, type Stage } from './stage.js';
 import { findingsOf, observation, processFacts } from './support.js';
 

@@ -206,7 +206,10 @@ test('a session that was refused is the reason', () => {
   const seen = present([model('a', 4_000), model('b', 0)], [session()], refusals);
   assert.deepEqual(judged(seen), ['degraded', 'host-refused']);
   const { summary } = decideVerdict(observation({ log: gpuLog, present: seen }));
-  assert.match(summary, /refused a session of this guest, the last 3 s ago: it has as many sessions/);
+  assert.match(
+    summary,
+    /refused a session of this guest, the last 3 s ago: it has reached its limit of sessions/,
+  );
 });
 
 test('a host that is full serves those that it has: a probe without a place is no contradiction', () => {
@@ -551,5 +554,5 @@ test('a size of 0 is no evidence for the GPU', () => {
 test('the advice does not speak of unloading when nothing is loaded any more', () => {
   const { reason, summary } = decideVerdict(observation({ log: cpuLoad, present: present([], []) }));
   assert.equal(reason, 'model-on-cpu');
-  assert.match(summary, /nothing is loaded now; the next one may go there too/);
+  assert.match(summary, /no model is loaded now; the next one may be put there too/);
 });

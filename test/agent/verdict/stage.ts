@@ -13,13 +13,13 @@ import type { Profile } from '../../../agent/profile/types.js';
 import type { JournalEntry } from '../../../agent/systemd/types.js';
 import { observe } from '../../../agent/verdict/confirm.js';
 import { decideVerdict } from '../../../agent/verdict/decide.js';
-import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
 import { stamps } from '../../../agent/verdict/node-effects.js';
 import type {
   Clock,
   ConfirmEffects,
   ConfirmOptions,
   HttpAnswer,
+  SessionsAnswer,
 } from '../../../agent/verdict/observation.js';
 import { ollama, processFacts, report, unit } from './support.js';
 

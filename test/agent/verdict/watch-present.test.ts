@@ -1,10 +1,10 @@
 /** The questions to the consumer and to the host, and which sessions are the unit's. */
+
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { HostSession, SessionsReport, TurnedAway } from '../../../agent/contracts/sessions.js';
-import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
-import type { HttpAnswer } from '../../../agent/verdict/observation.js';
+import type { HttpAnswer, SessionsAnswer } from '../../../agent/verdict/observation.js';
 import { lookAtPresent, type PresentEffects, sessionsOf } from '../../../agent/verdict/watch-present.js';
 import type { Listening } from '../../../agent/verdict/watch-readiness.js';
 import { llamaServer, ollama, openSandbox, processFacts, unit } from './support.js';

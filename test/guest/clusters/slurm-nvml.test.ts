@@ -108,17 +108,11 @@ describe('a node with AutoDetect=nvml and accounting', { skip }, () => {
 
   /** The record of a job of this user in Slurm's database. */
   const accounted = async (user: string): Promise<string> => {
-    const ran = await guest.runWith(
-      { user, timeoutMs: 60_000 },
-      'srun',
-      '--chdir=/',
-      '--gres=gpu:1',
-      '/opt/job',
-    );
+    const ran = await guest.runWith({ user }, 'srun', '--chdir=/', '--gres=gpu:1', '/opt/job');
     assert.equal(ran.code, 0, ran.stderr);
     assert.match(ran.stdout, /^devices 0$/m);
     assert.match(ran.stdout, /^alloc 0 /m);
-    return until('the step is in the database', 30_000, async () => {
+    return until('the step is in the database', 60_000, async () => {
       const format = '--format=JobID,User,State,ElapsedRaw,AllocTRES,TRESUsageInMax';
       const text = await guest.must('sacct', '--allusers', '--noheader', '--parsable2', format);
       const last = text.trim().split('\n').at(-1) ?? '';

@@ -70,7 +70,7 @@ async function onTerminal(guest: Guest, command: string, prompt: RegExp, keys: s
   // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences are what is taken away
   const text = (): string => raw.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, '');
   const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
-  await until(`${command} shows ${prompt}`, 30_000, () => (prompt.test(text()) ? true : undefined));
+  await until(`${command} shows ${prompt}`, 60_000, () => (prompt.test(text()) ? true : undefined));
   child.stdin?.write(keys);
   await ended;
   return { raw, text: text() };
@@ -103,6 +103,7 @@ describe('before an installation', { skip }, () => {
     const start = await guest.invocationId('ollama');
     const brief = await guest.agent('install', '--dry-run');
     assert.match(brief.stdout, /^\+ link \/usr\/lib\/.*\/libcuda\.so\.1\n[+>]/m);
+    assert.match(brief.stdout, /\ndry run: nothing was changed\n$/);
     const ran = await guest.agent('install', '--dry-run', '--verbose');
     assert.equal(ran.code, 0, ran.stderr);
     assert.match(
@@ -203,7 +204,7 @@ describe('after an installation', { skip }, () => {
     const ran = await guest.runWith({ user: 'nobody' }, 'vgpu-agent', 'status');
     assert.equal(ran.code, 4, ran.stdout + ran.stderr);
     assert.match(ran.stdout, /^installed {3}profile ollama/m);
-    assert.match(ran.stdout, /^verdict {5}not asked: sudo vgpu-agent status$/m);
+    assert.match(ran.stdout, /^verdict {5}needs root: sudo vgpu-agent status$/m);
   });
 
   test('status and verify judge without a bus that is gone or busy, and say so', async () => {
@@ -213,7 +214,7 @@ describe('after an installation', { skip }, () => {
         const document: unknown = JSON.parse(ran.stdout);
         assertDocument(command, ran.stdout);
         assert.match(ran.stderr, why, ran.stderr);
-        assert.match(ran.stderr, /systemd is asked without it/);
+        assert.match(ran.stderr, /continuing without it: vgpu-agent\.service is not asked/);
         // Its log, its processes and the host are asked; the probe needs the bus.
         const told = at(document, 'verdict', 'evidence');
         const kinds = Array.isArray(told) ? told.map((one) => String(at(one, 'kind'))) : [];
@@ -233,8 +234,8 @@ describe('after an installation', { skip }, () => {
       '/run/crowd.cjs',
     ] as const;
     await guest.must(...run);
-    await until('the bus is busy', 10_000, async () =>
-      (await guest.run('timeout', '1', 'busctl', 'list')).code === 124 ? true : undefined,
+    await until('the bus is busy', 60_000, async () =>
+      (await guest.run('timeout', '3', 'busctl', 'list')).code === 124 ? true : undefined,
     );
     await judges(/system bus at .* is busy/);
     await guest.must('systemctl', 'stop', 'crowd');
@@ -351,7 +352,7 @@ test('each thing that was done leaves one entry in the journal', { skip }, async
     const text = await guest.must('journalctl', '-q', '-o', 'cat', 'VGPU_UNIT=ollama.service');
     return text.trim().split('\n');
   };
-  const lines = await until('three entries', 5_000, async () => {
+  const lines = await until('three entries', 60_000, async () => {
     const found = await entries();
     return found.length >= 3 ? found : undefined;
   });

@@ -268,7 +268,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
 
     const piped = await guest.agent('setup');
     assert.equal(piped.code, 2, piped.stderr);
-    assert.match(piped.stderr, /no terminal that can show them/);
+    assert.match(piped.stderr, /setup needs an interactive terminal/);
     assert.match(piped.stderr, /vgpu-agent install --profile NAME --host ADDRESS --service --yes/);
 
     const unit = '/etc/systemd/system/ollama.service';
@@ -297,7 +297,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     const asked = await terminal.shows(asks.host);
     assert.match(
       flat(asked),
-      / libraries \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1 is neither of vgpu-agent nor of NVIDIA/,
+      / libraries \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1 is from neither vgpu-agent nor NVIDIA/,
     );
     await terminal.type('Enter');
     await terminal.shows(asks.service);
@@ -340,7 +340,9 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await plain.end();
 
     const dumb = await Terminal.start(guest, 'TERM=dumb vgpu-agent setup', t);
-    const { text } = await dumb.end();
-    assert.match(text, /no terminal that can show them[\s\S]*vgpu-agent install --profile/);
+    const { code, text } = await dumb.end();
+    assert.equal(code, 2, text);
+    assert.match(text, /setup needs an interactive terminal[\s\S]*vgpu-agent install --profile/);
+    await assertUntouched();
   });
 });

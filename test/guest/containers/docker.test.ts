@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { whyNoOllama } from '../support/consumer.js';
-import type { Guest } from '../support/guest.js';
-import { whyNoGuest } from '../support/guest.js';
+import { type Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
 import { at, differences, documentOf, freshCache } from '../support/installed.js';
 import { until } from '../support/process.js';
@@ -227,7 +226,7 @@ describe('containers that docker runs', { skip }, () => {
       const foreign = await tell(guest, 'doctor', '--profile', 'ollama');
       assert.equal(foreign.document.first, 'loader-choice', foreign.stdout);
       assert.match(foreign.stdout, /in the container: \/srv\/libcuda\.so\.1/);
-      assert.match(foreign.stdout, /give the container LD_LIBRARY_PATH=\/usr\/lib\/x86_64-linux-gnu/);
+      assert.match(foreign.stdout, /set LD_LIBRARY_PATH=\/usr\/lib\/x86_64-linux-gnu/);
 
       await unit(guest, 'ollama', ollama(''));
       await guest.must('systemctl', 'restart', 'ollama');

@@ -8,7 +8,8 @@ import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
-import { at, differences, documentOf, prepareConsumer, uninstall } from '../support/installed.js';
+import { at, differences, documentOf, prepareConsumer } from '../support/installed.js';
+import { journalctl } from '../support/journal.js';
 import { until } from '../support/process.js';
 import { repository } from '../support/repository.js';
 import {
@@ -183,7 +184,7 @@ describe('one guest with the service', { skip }, () => {
   });
 
   test('journalctl -x explains the entries of the service', async () => {
-    const text = await guest.must('journalctl', '--no-pager', '--catalog', '--unit=vgpu-agent.service');
+    const text = await journalctl(guest, '--no-pager', '--catalog', '--unit=vgpu-agent.service');
     assert.match(text, /repaired in/);
     assert.match(text, /Drift was repaired/);
     // journald takes one of the two @ of a field that the entry does not have.
@@ -200,7 +201,7 @@ describe('one guest with the service', { skip }, () => {
       '{\n  "schema": 1,\n  "repai": "x",\n  "checkMinutes": -1\n}\n',
     );
     const line = await untilEntry(guest, messageIds.configRefused);
-    assert.match(line, /is not valid, so the service keeps the settings that it has/);
+    assert.match(line, /is not valid, so the service keeps its current settings/);
     const all = (await said(guest)).replaceAll('\n', ' ');
     assert.match(all, /line 3.*repai: unknown key/);
     assert.match(all, /line 4.*checkMinutes/);
@@ -233,7 +234,7 @@ describe('one guest with the service', { skip }, () => {
   test('status looks for itself while the service has not judged the consumer yet', async () => {
     // A frozen host makes the service's first judgement take seconds. On a busy machine the question may take longer: again.
     await guest.hosts.freeze();
-    const [asRoot, asUser] = await until('an answer before the service has judged', 120_000, async () => {
+    const [asRoot, asUser] = await until('an answer before the service has judged', 300_000, async () => {
       await guest.must('sh', '-c', 'systemctl reset-failed vgpu-agent; systemctl restart vgpu-agent');
       await until('the service to settle', 60_000, async () =>
         at(await documentOnBus(guest), 'service', 'state') === 'settled' ? true : undefined,
@@ -249,7 +250,7 @@ describe('one guest with the service', { skip }, () => {
     assert.deepEqual(at(document, 'consumers', 0, 'verdict'), at(document, 'verdict'));
     assert.equal(at(document, 'service', 'state'), 'settled');
     assert.equal(asRoot.code, 5);
-    assert.match(asUser.stdout, /has not judged this start yet: sudo vgpu-agent verify/);
+    assert.match(asUser.stdout, /has no verdict on this start yet: sudo vgpu-agent verify/);
     assert.equal(asUser.code, 4);
     await settledOnGpu(guest);
   });
@@ -261,7 +262,7 @@ describe('one guest with the service', { skip }, () => {
       const now = await guest.property('vgpu-agent', 'MainPID');
       return now !== main && now !== '0' ? now : undefined;
     });
-    assert.match(await guest.must('journalctl', '-u', 'vgpu-agent', '--no-pager', '-q'), /Watchdog timeout/);
+    assert.match(await journalctl(guest, '-u', 'vgpu-agent', '--no-pager', '-q'), /Watchdog timeout/);
     await settledOnGpu(guest);
   });
 
@@ -270,8 +271,8 @@ describe('one guest with the service', { skip }, () => {
     const microseconds = async (name: string): Promise<number> =>
       Number(await guest.property('vgpu-agent', `${name}TimestampMonotonic`));
     const took = (await microseconds('InactiveEnter')) - (await microseconds('ActiveExit'));
-    // Two seconds are the service's own limit; a machine that is busy with other things may add to it.
-    assert.ok(took < 5_000_000, `${took / 1e6} s`);
+    // The service's own limit is 2 s; a busy machine adds to it. systemd kills the service after 10 s.
+    assert.ok(took < 9_000_000, `${took / 1e6} s`);
     assert.equal(await guest.property('vgpu-agent', 'Result'), 'success');
     assert.equal(
       at(JSON.parse((await guest.agent('status', '--json')).stdout), 'service'),
@@ -296,20 +297,22 @@ describe('one guest with the service', { skip }, () => {
     const main = await guest.property('vgpu-agent', 'MainPID');
     const node = (await guest.must('pgrep', '-P', main)).trim();
     const switches = async (pid: string): Promise<number> => {
-      const text = await guest.must('bash', '-c', `cat /proc/${pid}/task/*/status`);
+      const text = await guest.must('bash', '-c', `cat /proc/${pid}/task/*/status 2>/dev/null; true`);
       return [...text.matchAll(/^voluntary_ctxt_switches:\s+(\d+)/gm)].reduce(
         (sum, one) => sum + Number(one[1]),
         0,
       );
     };
-    const all = (await guest.must('sh', '-c', `echo ${main} ${node} $(pgrep -P ${node})`)).trim().split(' ');
+    // Without the programs that the service runs for its checks, which end.
+    const followers = `pgrep -x -P ${node} journalctl`;
+    const all = (await guest.must('sh', '-c', `echo ${main} ${node} $(${followers})`)).trim().split(' ');
     assert.ok(all.length >= 3, 'journalctl follows the consumer');
     const pages = join(repository, 'dist/test/guest/support/pages.js');
     const bare = Number(
       await guest.must(
         'bash',
         '-c',
-        `node -e 'setInterval(() => {}, 1e6)' & sleep 2; node ${pages} $!; kill $!`,
+        `exec 3< <(exec node -e 'setInterval(() => {}, 1e6); console.log(1)'); read -r <&3; sleep 2; node ${pages} $!; kill $!`,
       ),
     );
     // Node itself grows from version to version: of 20, which CI has, the sum is known.
@@ -343,23 +346,9 @@ describe('one guest with the service', { skip }, () => {
   });
 });
 
-test('install --service and uninstall leave every byte as it was', { skip }, async (t) => {
-  const guest = await Guest.start({}, t);
-  await guest.hosts.start();
-  await prepareConsumer(guest, 3);
-  const before = await guest.listing();
-  documentOf(await guest.agent('install', '--service', '--yes', '--json'));
-  await settledOnGpu(guest);
-  const start = await guest.invocationId('vgpu-agent');
-  assert.equal((await guest.agent('install', '--service', '--yes')).code, 0);
-  assert.equal(await guest.invocationId('vgpu-agent'), start, 'the second install restarts nothing');
-  await uninstall(guest);
-  assert.deepEqual(differences(before, await guest.listing()), []);
-  assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'inactive');
-  assert.equal(await guest.exists('/run/vgpu-agent'), false);
-});
-
-test('install --no-service takes only the service away', { skip }, async (t) => {
+test('install --no-service takes only the service away, and leaves no failed unit when its stop is killed', {
+  skip,
+}, async (t) => {
   const guest = await Guest.start({}, t);
   await guest.hosts.start();
   await prepareConsumer(guest, 3);
@@ -367,9 +356,15 @@ test('install --no-service takes only the service away', { skip }, async (t) => 
   const before = await guest.listing(['/etc', '/usr', '/opt']);
   documentOf(await guest.agent('install', '--service', '--yes', '--json'));
   await settledOnGpu(guest);
+  const start = await guest.invocationId('vgpu-agent');
+  assert.equal((await guest.agent('install', '--service', '--yes')).code, 0);
+  assert.equal(await guest.invocationId('vgpu-agent'), start, 'the second install restarts nothing');
+  // The unit file is gone before the stop, so the default limit applies: systemd kills the service.
+  await guest.write('/run/systemd/system.conf.d/stop.conf', '[Manager]\nDefaultTimeoutStopSec=1ms\n');
   documentOf(await guest.agent('install', '--no-service', '--yes', '--json'));
   assert.deepEqual(differences(before, await guest.listing(['/etc', '/usr', '/opt'])), []);
-  assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'inactive');
+  assert.match(await journalctl(guest, '-q', '-u', 'vgpu-agent'), /stop-sigterm' timed out/);
+  assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'inactive', 'not failed');
 });
 
 test('with the host down the boot is not held up, and the consumer is on the GPU when the host comes', {

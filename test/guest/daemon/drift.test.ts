@@ -141,7 +141,7 @@ describe('drift', { skip }, () => {
       [
         'python3',
         '-c',
-        'import fcntl,time\nf=open("/var/lib/dpkg/lock","a")\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint("held",flush=True)\ntime.sleep(60)',
+        'import fcntl,time\nf=open("/var/lib/dpkg/lock","a")\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint("held",flush=True)\ntime.sleep(600)',
       ],
       { stdio: ['ignore', 'pipe', 'inherit'] },
     );
@@ -229,12 +229,15 @@ test('a repair that cannot succeed stops after its limit and says so everywhere'
     'ln -sfn /nonexistent /usr/lib/x86_64-linux-gnu/libcuda.so.1; systemctl stop vgpu-agent; mkdir -p /etc/systemd/system/vgpu-agent.service.d; printf "[Service]\\nReadOnlyPaths=/usr/lib/x86_64-linux-gnu\\n" >/etc/systemd/system/vgpu-agent.service.d/x.conf; ln -sfn /nonexistent /usr/lib/x86_64-linux-gnu/libcuda.so.1; systemctl daemon-reload; systemctl start vgpu-agent',
   );
   const line = await untilEntry(guest, messageIds.repairLimit, 0, 60_000);
-  assert.match(line, /libcuda\.so\.1 could not be repaired: .*no more tries after 5 failures/);
+  assert.match(
+    line,
+    /libcuda\.so\.1 could not be repaired: .*it failed 5 times in a row, so the next try is in 60 minutes/,
+  );
   await untilDegraded(guest);
   assert.match(await guest.must('vgpu-agent', 'metrics'), /^vgpu_agent_state\{state="degraded"\} 1$/m);
   const shown = await guest.agent('status');
   assert.match(shown.stdout, /degraded/);
-  assert.match(shown.stdout, /no more tries/);
+  assert.match(shown.stdout, /the next try is in 60 minutes/);
   assert.equal((await entries(guest, messageIds.repairFailed)).length, 4);
   // Repaired by a person: a reload begins again.
   await guest.must(

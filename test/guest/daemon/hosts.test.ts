@@ -106,7 +106,7 @@ describe('two hosts', { skip }, () => {
     await configure({ ...config, hosts: { ...config.hosts, prefer: 'first' } });
     await guest.must('systemctl', 'reload', 'vgpu-agent');
     await usedAndGpu(first);
-    await until('the restart', 30_000, async () => ((await restarts()) > before ? true : undefined));
+    await until('the restart', 60_000, async () => ((await restarts()) > before ? true : undefined));
     await usedAndGpu(first);
     assert.equal(await restarts(), before + 1);
     await configure(config);

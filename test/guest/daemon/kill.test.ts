@@ -11,6 +11,7 @@ import { at } from '../support/installed.js';
 import { until } from '../support/process.js';
 import { repository } from '../support/repository.js';
 import {
+  documentOnBus,
   entries,
   installService,
   linkTarget,
@@ -19,6 +20,7 @@ import {
   said,
   settledOnGpu,
   status,
+  untilEntry,
 } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
@@ -79,7 +81,7 @@ const together: Drift = {
 
 async function untilMended(guest: Guest, drift: Drift, what: string): Promise<void> {
   try {
-    await until(`${what}: the repair`, 60_000, async () =>
+    await until(`${what}: the repair`, 180_000, async () =>
       (await drift.repaired(guest)) ? true : undefined,
     );
   } catch (error) {
@@ -92,11 +94,12 @@ async function untilMended(guest: Guest, drift: Drift, what: string): Promise<vo
  * test/agent/install/apply kills at every step.
  */
 function chosen(count: number): readonly number[] {
-  const all = Array.from({ length: count }, (_, index) => index + 1);
-  if (long) return all;
+  if (long) return Array.from({ length: count }, (_, index) => index + 1);
   const seed = Number(process.env['VGPU_TEST_SEED'] ?? Math.floor(Date.now() / 86_400_000));
-  const part = Math.ceil(count / 3);
-  return [0, 1, 2].map((third) => third * part).map((from) => Math.min(count, from + 1 + (seed % part)));
+  return [0, 1, 2].map((third) => {
+    const [from, to] = [third, third + 1].map((edge) => Math.floor((edge * count) / 3)) as [number, number];
+    return from + 1 + (seed % (to - from));
+  });
 }
 
 describe(`killed at ${long ? 'every step' : 'steps'} of a repair, it ends the repair after its restart`, {
@@ -120,7 +123,7 @@ describe(`killed at ${long ? 'every step' : 'steps'} of a repair, it ends the re
       await drift.make(guest);
       await guest.must('systemctl', 'start', 'vgpu-agent');
       await untilMended(guest, drift, drift.what);
-      await settledOnGpu(guest, 60_000);
+      await settledOnGpu(guest);
       const steps = (await guest.must('cat', '/run/vgpu-agent/steps')).trim().split('\n');
       assert.ok(steps.length >= 8, steps.join('\n'));
       for (const step of chosen(steps.length)) {
@@ -143,7 +146,7 @@ async function killedAt(guest: Guest, drift: Drift, step: number, what: string):
   // Killed by itself at the step; started again by systemd it would be killed again, so the next start is plain.
   const starting = guest.run('systemctl', 'start', 'vgpu-agent');
   // On a busy machine one question may hang; the next one is answered.
-  await until(`${what}: the death`, 60_000, async () => {
+  await until(`${what}: the death`, 180_000, async () => {
     const asked = guest.runWith(
       { timeoutMs: 10_000 },
       'systemctl',
@@ -162,7 +165,7 @@ async function killedAt(guest: Guest, drift: Drift, step: number, what: string):
   await environment(guest, {});
   await starting;
   await untilMended(guest, drift, what);
-  await settledOnGpu(guest, 60_000);
+  await settledOnGpu(guest);
   assert.equal(await guest.exists('/var/lib/vgpu-agent/transaction.jsonl'), false, what);
 }
 
@@ -193,7 +196,7 @@ async function memoryOf(guest: Guest, ticks = 0): Promise<Memory> {
 /** The least in two ticks: at these the service collects the garbage of its work (agent/service/own-process.ts). */
 const memoryAtRest = (guest: Guest): Promise<Memory> => memoryOf(guest, 32);
 
-test(`${long ? '10 000' : '90'} drifts: nothing is missed and nothing grows`, {
+test(`${long ? '10 000' : '45'} drifts: nothing is missed and nothing grows`, {
   skip,
   timeout: 3_600_000,
 }, async (t) => {
@@ -214,10 +217,10 @@ test(`${long ? '10 000' : '90'} drifts: nothing is missed and nothing grows`, {
     const ran = await guest.runWith({ timeoutMs: 3_000_000 }, 'bash', '-c', script);
     assert.equal(ran.code, 0, `${ran.stdout}\n${await said(guest)}`);
   };
-  await drifts(30);
+  await drifts(15);
   await settledOnGpu(guest);
   const before = await memoryAtRest(guest);
-  await drifts(long ? 10_000 : 60);
+  await drifts(long ? 10_000 : 30);
   await settledOnGpu(guest);
   const after = await memoryAtRest(guest);
   assert.ok(
@@ -236,7 +239,7 @@ test(`${long ? '10 000' : '90'} drifts: nothing is missed and nothing grows`, {
   assert.equal(await guest.property('vgpu-agent', 'NRestarts'), '0');
 });
 
-test(`${long ? '1000' : '6'} restarts of the consumer: each is judged, nothing grows`, {
+test(`${long ? '1000' : '3'} restarts of the consumer: each is judged, nothing grows`, {
   skip,
   timeout: 3_600_000,
 }, async (t) => {
@@ -245,17 +248,22 @@ test(`${long ? '1000' : '6'} restarts of the consumer: each is judged, nothing g
   await installService(guest);
   const before = await memoryOf(guest);
   const said = (await entries(guest, messageIds.verdict)).length;
-  const times = long ? 1000 : 6;
+  const times = long ? 1000 : 3;
   for (let time = 0; time < times; time += 1) {
     await guest.must('sh', '-c', 'systemctl reset-failed ollama; systemctl restart ollama');
     const start = await guest.invocationId('ollama');
-    await until('a verdict about this start', 60_000, async () =>
-      at(await status(guest), 'verdict', 'invocationId') === start ? true : undefined,
+    // The command would look for itself, which on a busy machine keeps the service from its own verdict.
+    await until('a verdict about this start', 180_000, async () =>
+      at(await documentOnBus(guest), 'verdict', 'invocationId') === start ? true : undefined,
     );
   }
   await settledOnGpu(guest);
-  assert.ok((await entries(guest, messageIds.verdict)).length >= said + times);
-  const after = await memoryOf(guest);
-  assert.ok(after.megabytes < before.megabytes + 6, `${before.megabytes} MB, then ${after.megabytes} MB`);
+  await untilEntry(guest, messageIds.verdict, said + times - 1);
+  let after = before.megabytes;
+  // It collects its garbage when it has nothing else to do.
+  await until('the memory that it had before', 180_000, async () => {
+    after = (await memoryOf(guest)).megabytes;
+    return after < before.megabytes + 6 ? true : undefined;
+  }).catch((error: unknown) => assert.fail(`${before.megabytes} MB, then ${after} MB: ${String(error)}`));
   assert.equal(await property(guest, 'Restarts'), 'u 0');
 });

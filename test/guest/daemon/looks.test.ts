@@ -22,7 +22,7 @@ import {
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoStandIn();
 const list = '/run/stand-in-ps';
-const withinMs = 20_000;
+const withinMs = 60_000;
 
 describe('a consumer with a live session', { skip }, () => {
   let guest: Guest;
@@ -64,7 +64,7 @@ describe('a consumer with a live session', { skip }, () => {
       assert.deepEqual(verdict, at(status, 'verdict'));
   });
 
-  test('a model on the CPU of which the journal says nothing: the bus says so within 20 s, and when it is past', async () => {
+  test('a model on the CPU that is not in the journal: the bus reports it soon, and its end', async () => {
     const start = await guest.invocationId('ollama');
     await guest.write(list, models(0));
     await modeWithin('cpu');

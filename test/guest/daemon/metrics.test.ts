@@ -36,7 +36,7 @@ describe('metrics of the service', { skip, concurrency: 1 }, () => {
     await guest.must('systemctl', 'reload', 'vgpu-agent');
   };
   const eventually = (what: string, check: () => Promise<boolean>): Promise<true> =>
-    until(what, 30_000, async () => ((await check()) ? true : undefined));
+    until(what, 60_000, async () => ((await check()) ? true : undefined));
 
   before(async () => {
     guest = await Guest.start({}, { after: (end) => void ends.push(end) });

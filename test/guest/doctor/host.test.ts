@@ -91,7 +91,7 @@ const table: readonly Breakage[] = [
       await guest.write('/root/hostd.conf', '# this guest\nlimits connects=none\nallow any memory=64M\n');
       await guest.hosts.start({ args: ['--config', await guest.path('/root/hostd.conf')] });
       await again(guest, 'Environment=STANDIN_MODEL_BYTES=134217728');
-      await until('the model to be refused', 10_000, async () => {
+      await until('the model to be refused', 60_000, async () => {
         const said = await guest.must('journalctl', '--no-pager', '-u', 'ollama', '-o', 'cat');
         return (
           said.includes('allocating 128.00 MiB on device 0: cudaMalloc failed: out of memory') || undefined
@@ -185,7 +185,7 @@ const table: readonly Breakage[] = [
     },
     undo: allBack,
     check: 'driver-version',
-    evidence: [/NVIDIA driver too old.*driver=535.*required_driver/, /driver 535\.261\.03, as NVML says/],
+    evidence: [/NVIDIA driver too old.*driver=535.*required_driver/, /driver 535\.261\.03, reported by NVML/],
     command: /^sudo systemctl restart ollama\.service$/,
     fix: false,
   },

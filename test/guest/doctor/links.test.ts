@@ -73,7 +73,7 @@ breakages('the doctor on links, other drivers and the store', [
     undo: (guest) => guest.must('rm', own),
     check: 'foreign-library',
     cause: /own directories are searched first/,
-    evidence: [/\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is neither of vgpu-agent nor of NVIDIA/],
+    evidence: [/\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is from neither vgpu-agent nor NVIDIA/],
     command:
       /^sudo mv \/usr\/local\/lib\/ollama\/libcuda\.so\.1 \S+\.away && sudo systemctl restart ollama\.service$/,
     fix: false,

@@ -43,7 +43,7 @@ breakages(
       undo: (guest) => gone(guest, own),
       check: 'foreign-library',
       cause: /own directories are searched first/,
-      evidence: [/^\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is neither of vgpu-agent nor of NVIDIA$/m],
+      evidence: [/^\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is from neither vgpu-agent nor NVIDIA$/m],
       command: /^sudo mv \/usr\/local\/lib\/ollama\/libcuda\.so\.1 \S+\.away && sudo systemctl restart /,
       fix: false,
     },

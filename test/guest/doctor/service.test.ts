@@ -34,7 +34,7 @@ for (const consumer of consumers())
       const reload = await guest.run('systemctl', 'reload', 'vgpu-agent');
       assert.notEqual(reload.code, 0, 'a bad file is refused');
       try {
-        await until('the doctor to know', 20_000, async () => {
+        await until('the doctor to know', 60_000, async () => {
           const { checks } = await doctor(guest);
           const finding = checks.find(({ id }) => id === 'agent-service')?.finding;
           return finding?.kind === 'warning' && /^agent\.json has a mistake/.test(finding.cause)

@@ -114,10 +114,10 @@ describe('doctor --trace', { skip }, () => {
       assert.ok(finding.kind === 'broken', JSON.stringify(finding));
       assert.match(
         finding.cause,
-        /^(llama-server|ollama) \(.*\) calls \S+libcuda-fake\.so, neither of vgpu-agent nor of NVIDIA/,
+        /^(llama-server|ollama) \(.*\) calls \S+libcuda-fake\.so, from neither vgpu-agent nor NVIDIA/,
       );
       const line =
-        /^llama-server \(.*\): 11 symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, neither of vgpu-agent/m;
+        /^llama-server \(.*\): 11 symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, from neither vgpu-agent/m;
       assert.match(evidenceOf(document), line);
       assert.match(finding.remedy.command, /libcuda-fake\.so/);
     } finally {
@@ -163,7 +163,7 @@ describe('doctor --trace', { skip }, () => {
   }, async (t) => {
     const start = await guest.invocationId('ollama');
     const terminal = await Terminal.start(guest, 'vgpu-agent doctor --trace', t);
-    const question = /^\? Restart ollama\.service twice, to trace one start and to put it back\? \(y\/N\)/m;
+    const question = /^\? Restart ollama\.service twice, with the tracer and without it\? \(y\/N\)/m;
     await terminal.shows(question);
     await terminal.type('n', 'Enter');
     const declined = await terminal.end();
@@ -257,11 +257,11 @@ describe('doctor --trace', { skip }, () => {
     assert.ok(finding.kind === 'broken', JSON.stringify(finding));
     assert.match(
       finding.cause,
-      /^ollama \(process \d+\) calls \/usr\/local\/lib\/ollama\/libcuda\.so\.1, neither of vgpu-agent/,
+      /^ollama \(process \d+\) calls \/usr\/local\/lib\/ollama\/libcuda\.so\.1, from neither vgpu-agent/,
     );
     assert.match(
       evidenceOf(document),
-      /^ollama \(process \d+\): opened \/usr\/local\/lib\/ollama\/libcuda\.so\.1, neither/m,
+      /^ollama \(process \d+\): opened \/usr\/local\/lib\/ollama\/libcuda\.so\.1, from neither/m,
     );
     assert.match(finding.remedy.command, /^sudo mv \/usr\/local\/lib\/ollama\/libcuda\.so\.1 /);
     await guest.must('rm', own);
@@ -332,9 +332,9 @@ describe('doctor --trace of a real Ollama', { skip: skipBoth || whyNoOllama() },
     try {
       const finding = findingOf(await doctor(guest, ...trace));
       assert.ok(finding.kind === 'broken', JSON.stringify(finding));
-      assert.match(finding.cause, /calls \S+libcuda-fake\.so, neither of vgpu-agent nor of NVIDIA/);
+      assert.match(finding.cause, /calls \S+libcuda-fake\.so, from neither vgpu-agent nor NVIDIA/);
       const line =
-        /^llama-server \(.*\): \d{2,} symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, neither of vgpu-agent/m;
+        /^llama-server \(.*\): \d{2,} symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, from neither vgpu-agent/m;
       assert.match(finding.evidence.join('\n'), line);
     } finally {
       await settings(guest);

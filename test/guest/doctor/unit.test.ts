@@ -154,7 +154,7 @@ breakages('the doctor on the service', [
          ${start}`,
       ),
     check: 'foreign-library',
-    evidence: [/\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is neither of vgpu-agent nor of NVIDIA/],
+    evidence: [/\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is from neither vgpu-agent nor NVIDIA/],
     command: /^sudo mv \/usr\/local\/lib\/ollama\/libcuda\.so\.1 /,
     fix: false,
   },

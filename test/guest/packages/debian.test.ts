@@ -71,7 +71,7 @@ for (const release of long ? releases : releases.slice(0, 1)) {
     };
     const computesOn = async (): Promise<void> => {
       const now = await ticks();
-      await until('the program computes', 30_000, async () => ((await ticks()) > now + 2 ? true : undefined));
+      await until('the program computes', 60_000, async () => ((await ticks()) > now + 2 ? true : undefined));
     };
     const store = async () => (await guest.must('readlink', '/opt/vgpu/current')).trim();
 

@@ -1,13 +1,13 @@
 /**
- * Preloaded into the agent (NODE_OPTIONS=--import) to cut it short at one of the checkpoints that apply/ marks
- * (agent/install/apply/effects.ts). Told by its environment:
+ * Preloaded into the agent (NODE_OPTIONS=--import). Interrupts the agent at one of the checkpoints that apply/ marks
+ * (agent/install/apply/effects.ts). Environment:
  *
- * - VGPU_TEST_TRACE=FILE: appends the name of every checkpoint to FILE, one a line
- * - VGPU_TEST_AT=N: what VGPU_TEST_DO says is done at the N-th checkpoint, counted from 1
- * - VGPU_TEST_DO: `kill` (SIGKILL to this process), `pause:FILE` (goes on when FILE is there), `run:COMMAND` (a
- *   shell's exit is waited for)
+ * - VGPU_TEST_TRACE=FILE: appends the name of every checkpoint to FILE, one each line
+ * - VGPU_TEST_AT=N: the N-th checkpoint, counted from 1, carries out VGPU_TEST_DO
+ * - VGPU_TEST_DO: `kill` (SIGKILL to this process), `pause:FILE` (waits until FILE exists), `run:COMMAND` (a
+ *   shell runs to its end)
  *
- * Everything is synchronous, so that nothing else of the agent runs in between.
+ * Everything is synchronous, so that no other code of the agent runs meanwhile.
  */
 import { spawnSync } from 'node:child_process';
 import { channel } from 'node:diagnostics_channel';
@@ -28,7 +28,7 @@ function act(): void {
   switch (verb) {
     case 'kill':
       process.kill(process.pid, 'SIGKILL');
-      // The signal is delivered when the call returns to user mode; never go on from here.
+      // The signal is delivered when the call returns to user mode; the loop never continues.
       for (;;) sleep(1000);
     case 'pause':
       appendFileSync(`${argument}.reached`, '');

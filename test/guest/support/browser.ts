@@ -5,8 +5,8 @@ import type { Afterwards, Guest } from './guest.js';
 import { at } from './installed.js';
 import { until } from './process.js';
 
-/** An answer takes milliseconds, the first one of a busy machine seconds. */
-const answerMs = 20_000;
+/** An answer takes milliseconds; on a busy machine the first answer takes seconds. */
+const answerMs = 60_000;
 
 interface Waiting {
   readonly resolve: (result: unknown) => void;
@@ -67,7 +67,7 @@ export class Browser {
     await this.#send('Input.insertText', { text });
   }
 
-  /** The value of an expression in the page. A promise is waited for. */
+  /** Returns the value of an expression in the page. Waits for a promise. */
   async evaluate(expression: string): Promise<unknown> {
     const options = { expression, returnByValue: true, awaitPromise: true };
     const answer = await this.#send('Runtime.evaluate', options);
@@ -76,11 +76,11 @@ export class Browser {
     return at(answer, 'result', 'value');
   }
 
-  /** Waits until an expression is true; what the page shows is in the error. */
+  /** Waits until an expression is true. The error has the text of the page. */
   async shows(what: string, expression: string, timeoutMs = 60_000): Promise<void> {
     try {
       await until(what, timeoutMs, async () => {
-        // While a page loads there is nothing to ask.
+        // A page that loads cannot be queried.
         const value = await this.evaluate(expression).catch(() => false);
         return value === true ? true : undefined;
       });

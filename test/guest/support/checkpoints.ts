@@ -1,4 +1,4 @@
-// Cutting the agent short at a checkpoint of apply/ (at-checkpoint.ts), from the tests' side.
+// Tests interrupt the agent at a checkpoint of apply/ (at-checkpoint.ts).
 
 import { join } from 'node:path';
 import type { Guest } from './guest.js';
@@ -7,17 +7,17 @@ import { repository } from './repository.js';
 
 export type Interference =
   | { readonly kind: 'kill' }
-  /** Waits until the file exists; `<file>.reached` appears when it does. */
+  /** The agent waits until the file exists. `<file>.reached` appears when the wait begins. */
   | { readonly kind: 'pause'; readonly until: string }
-  /** A command in the guest, run to its end before the agent goes on. */
+  /** A command in the guest. The agent continues when the command has ended. */
   | { readonly kind: 'run'; readonly command: string };
 
-/** The environment that makes the agent do so at its n-th checkpoint, counted from 1. */
+/** The environment for an action at the n-th checkpoint, counted from 1. */
 export function atCheckpoint(n: number, what: Interference): Readonly<Record<string, string>> {
   return { ...preload, VGPU_TEST_AT: String(n), VGPU_TEST_DO: verb(what) };
 }
 
-/** Runs the agent to its end and gives the names of all checkpoints it passed. */
+/** Runs the agent to its end and returns the names of all checkpoints. */
 export async function checkpointsOf(guest: Guest, ...args: readonly string[]): Promise<readonly string[]> {
   const trace = '/tmp/checkpoints';
   await guest.must('rm', '-f', trace);

@@ -1,13 +1,13 @@
 // The consumer in guest tests: the Ollama stand-in (test/consumer), or a real Ollama. VGPU_TEST_OLLAMA names the binary of
-// one that all tests use instead of the stand-in. Without it, one that scripts/test put together in .cache is used by
-// tests of its own and beside the stand-in. Nothing of it is in this repository.
+// a real Ollama that all tests use instead of the stand-in. Without it, some tests use the real Ollama that scripts/test
+// puts into .cache, alone or beside the stand-in. This repository contains no part of Ollama.
 
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { repository } from './repository.js';
 
-/** How it looks for GPUs: 1 up to 0.12.3, 2 up to 0.24, 3 from 0.30. */
+/** The way in which Ollama searches for GPUs: 1 up to 0.12.3, 2 up to 0.24, 3 from 0.30. */
 export type ConsumerDesign = 1 | 2 | 3;
 /** The stand-in of a design, or the real Ollama. */
 export type Consumer = ConsumerDesign | 'real';
@@ -20,10 +20,10 @@ export interface ConsumerOptions {
 }
 
 const assembled = join(repository, '.cache/ollama-0.32.9');
-/** Whether tests that take minutes are wanted. */
+/** True if tests that take minutes shall run. */
 export const long = process.env['VGPU_TEST_LONG'] === '1';
 
-/** For the title of tests: which consumer they run with. */
+/** The consumer, for the title of tests. */
 export function named(consumer: Consumer): string {
   return consumer === 'real' ? 'with a real Ollama' : 'with the stand-in';
 }
@@ -54,7 +54,7 @@ export function consumers(): readonly Consumer[] {
   return long && ollamaServer() !== undefined ? [3, 'real'] : [3];
 }
 
-/** The designs to test: all three of the stand-in, or the one that the real Ollama has. */
+/** The designs to test: all three of the stand-in, or the design of the real Ollama. */
 export function consumerDesigns(): readonly ConsumerDesign[] {
   const path = realOllama();
   if (path === undefined) return [1, 2, 3];

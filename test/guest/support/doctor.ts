@@ -1,4 +1,4 @@
-// Helpers for the tests of the doctor: a healthy guest, and a table of breakages, each found as the first red line.
+// Helpers for the tests of the doctor: a healthy guest, and a table of faults, each found as the first BROKEN check.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -31,18 +31,18 @@ export interface Breakage {
   /** Completes "it finds ...": `a public link that dangles`. */
   readonly name: string;
   readonly skip?: string | false;
-  /** Needs the stand-in's settings, or writes into its directories, which a real Ollama's are not for. */
+  /** Needs the stand-in's settings or writes into its directories, so a real Ollama cannot be used. */
   readonly standIn?: true;
-  /** Is found with a real Ollama too wherever there is one; the others only with --long or VGPU_TEST_OLLAMA. */
+  /** Also runs with a real Ollama if there is one; the others only with --long or VGPU_TEST_OLLAMA. */
   readonly real?: true;
   readonly break: (guest: Guest) => Promise<unknown>;
   readonly undo: (guest: Guest) => Promise<unknown>;
-  /** Id of the check that must be the first red one (`kind: 'warning'`: the check that must warn). */
+  /** Id of the check that must be the first BROKEN (`kind: 'warning'`: the check that must warn). */
   readonly check: string;
-  /** The first red one where that is another: its cause, told by a check before it. */
+  /** The first BROKEN check, if an earlier check finds the cause of this one. */
   readonly first?: string;
   readonly kind?: 'broken' | 'warning';
-  /** Each must be in its evidence. */
+  /** Each pattern must match a line of the evidence. */
   readonly evidence: readonly RegExp[];
   readonly cause?: RegExp;
   readonly command: RegExp;
@@ -50,13 +50,13 @@ export interface Breakage {
   readonly fix: boolean;
 }
 
-/** Everything about the finding of a breakage, for a failed assertion. */
+/** The whole finding of a fault, for a failed assertion. */
 function shown(document: DoctorDocument): string {
   const told = document.checks.filter(({ finding }) => finding.kind !== 'ok');
   return JSON.stringify({ first: document.first, told, verdict: document.verdict.summary }, null, 1);
 }
 
-/** Holds a document against the breakage that it has to tell of. */
+/** Checks that a document reports the fault. */
 export function assertFound(document: DoctorDocument, wanted: Breakage): void {
   const kind = wanted.kind ?? 'broken';
   const found = document.checks.find(({ id }) => id === wanted.check);
@@ -71,7 +71,7 @@ export function assertFound(document: DoctorDocument, wanted: Breakage): void {
   assert.equal(finding.remedy.fix, wanted.fix, shown(document));
 }
 
-/** Nothing red, nothing yellow, nothing unknown: no false alarm. `but`: checks that may warn here. */
+/** No check is broken, warns or is unknown. `but`: checks that may warn here. */
 export function assertHealthy(document: DoctorDocument, but: readonly string[] = []): void {
   assert.equal(document.healthy, true, shown(document));
   const alarms = document.checks.filter(
@@ -82,14 +82,14 @@ export function assertHealthy(document: DoctorDocument, but: readonly string[] =
 
 export interface TableOptions {
   readonly design?: ConsumerDesign;
-  /** Environment of the consumer's unit; the runner is kept unless told otherwise. */
+  /** Environment of the consumer's unit; the runner stays unless the environment changes that. */
   readonly env?: Readonly<Record<string, string>>;
 }
 
 /**
- * One guest for all: it is healthy before, each breakage is found as the first red line and undone, and it is healthy
- * after. A breakage whose undo leaves something behind fails the next test with the finding that tells what. Then the same
- * with a real Ollama, where there is one.
+ * One guest for all faults: it is healthy before, each fault is the first BROKEN check and is undone, and the guest is
+ * healthy after. If an undo leaves something behind, the next test fails with the finding about it. Then the same with a
+ * real Ollama, if there is one.
  */
 export function breakages(title: string, table: readonly Breakage[], options: TableOptions = {}): void {
   if (realOllama() === undefined) found(title, table, options.design ?? 3, options);

@@ -1,13 +1,13 @@
 // A host that misbehaves, as a program of its own:
 //   node fault-host.js --listen PATH --mode MODE [--upstream PATH] [--seconds N] [--bytes N]
 // MODE:
-//   silent   takes connections and never says a word
-//   garbage  answers everything with bytes that mean nothing
+//   silent   accepts connections and never answers
+//   garbage  answers everything with meaningless bytes
 //   slow     passes everything to the real host at --upstream, answers N seconds late
-//   dies     passes everything on; after N bytes of answers it is gone: connections cut, socket left behind
+//   dies     passes everything on; after N bytes of answers it exits: connections closed, socket file left behind
 //   speaks   passes everything on, but greets with the wire version --version
-//   stalls   passes everything on; after N bytes of answers no further byte comes, connections stay
-// Prints "listening" once it does. Ends on SIGTERM.
+//   stalls   passes everything on; after N bytes of answers it sends no further byte, connections stay open
+// Prints "listening" when it listens. Ends on SIGTERM.
 
 import { chmodSync, rmSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';

@@ -27,7 +27,7 @@ export interface GuestOptions {
   readonly prep?: string;
 }
 
-/** A test, or a hook's or suite's way to say "afterwards": anything with node:test's after. */
+/** A test, hook or suite: anything with the `after` of node:test. */
 export interface Afterwards {
   after(fn: () => Promise<void>): void;
 }
@@ -39,36 +39,16 @@ export interface GuestRunOptions extends RunOptions {
 
 const SCRIPT = join(repository, 'scripts/guest');
 
-/**
- * The same as `enter` in scripts/guest, where the comments give the reasons. The tests run a few thousand programs in guests;
- * without the script around it each takes 9 ms of processor time instead of 16 ms.
- */
-const ENTER = `cd /root
-[ -d /sys/fs/cgroup/payload ] || mkdir -p /sys/fs/cgroup/payload 2>/dev/null
-{ echo 0 >/sys/fs/cgroup/payload/cgroup.procs; } 2>/dev/null
-setpriv --pdeathsig TERM --bounding-set -sys_time,-sys_module,-sys_rawio env -i --default-signal=INT,QUIT -- "$@" <&0 &
-child=$!
-trap "kill -TERM $child" TERM
-trap "kill -INT $child" INT
-while :; do
-  wait "$child" && exit 0 || status=$?
-  kill -0 "$child" 2>/dev/null || exit "$status"
-done`;
+const ENTER = readFileSync(join(repository, 'scripts/lib/enter.sh'), 'utf8');
+const NAMESPACES = /^G_NAMESPACES=\((.+)\)$/m.exec(ENTER)?.[1]?.split(' ');
+// Without them nsenter would run the tests' commands on this machine.
+if (NAMESPACES === undefined) throw new Error('scripts/lib/enter.sh does not set G_NAMESPACES');
+const ENTERING = [...NAMESPACES, '--', 'bash', '--norc', '-c', `${ENTER}\nstart_inside "$@"`, 'bash'];
 
 /** The environment of ENTER's shell, which must not warn about a locale that another root lacks. */
 const outside = { LC_ALL: 'C' };
 
-/** The environment of what runs in a guest, as scripts/guest sets it. */
-const ENVIRONMENT: Readonly<Record<string, string>> = {
-  container: 'guest',
-  HOME: '/root',
-  LANG: 'C.UTF-8',
-  TERM: process.env['TERM'] ?? 'dumb',
-  PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
-  SHLVL: '1',
-};
-
-/** The default directories of `listing`: all that an install may touch. */
+/** The default directories of `listing`: all that an install may change. */
 export const WATCHED = ['/etc', '/usr', '/opt', '/var/lib'] as const;
 
 let counter = 0; // names of one process's guests; the PID keeps those of parallel processes apart
@@ -122,7 +102,7 @@ export class Guest {
     const guest = new Guest(name, supervisor, options.root ?? '/');
     t?.after(() => guest.stop());
     try {
-      await until('the guest starts', 30_000, () => {
+      await until('the guest starts', 60_000, () => {
         if (supervisor.exitCode !== null)
           throw new Error(`scripts/guest ${args.join(' ')}: ${guest.#console}`);
         return existsSync(join(guest.state, 'supervisor')) ? true : undefined;
@@ -151,17 +131,17 @@ export class Guest {
     return run('nsenter', this.#inside(command, env, user), { ...rest, env: outside });
   }
 
-  /** As run; a status other than 0 rejects with what the program said. Gives stdout. */
+  /** As run; a status other than 0 rejects with the program's output. Returns stdout. */
   async must(...command: readonly [string, ...string[]]): Promise<string> {
     return (await runOk('nsenter', this.#inside(command), { env: outside })).stdout;
   }
 
-  /** Runs the installed `vgpu-agent` with a limit of two minutes. */
+  /** Runs the installed `vgpu-agent`. */
   agent(...args: readonly string[]): Promise<Ran> {
-    return this.runWith({ timeoutMs: 120_000 }, 'vgpu-agent', ...args);
+    return this.run('vgpu-agent', ...args);
   }
 
-  /** Starts a program in the guest and leaves it to the caller; SIGTERM to the child reaches it, SIGKILL does too. */
+  /** Starts a program in the guest for the caller. SIGTERM and SIGKILL to the child reach the program. */
   spawn(
     command: readonly [string, ...string[]],
     options: SpawnOptions = {},
@@ -173,20 +153,15 @@ export class Guest {
   #inside(command: readonly string[], env: Readonly<Record<string, string>> = {}, user?: string): string[] {
     // Read each time, because a reboot changes it.
     const pid = readFileSync(join(this.state, 'pid'), 'utf8').trim();
-    const settings = (of: Readonly<Record<string, string>>): string[] =>
-      Object.entries(of).map(([key, value]) => `${key}=${value}`);
+    const settings = Object.entries(env).map(([key, value]) => `${key}=${value}`);
     // `runuser` may change variables, so those of the test come after it.
-    const first =
-      user === undefined
-        ? settings({ ...ENVIRONMENT, ...env })
-        : [...settings(ENVIRONMENT), 'runuser', '-u', user, '--', 'env', ...settings(env)];
-    const namespaces = ['-t', pid, '-m', '-p', '-i', '-u', '-n', '-C', '--no-fork', '--'];
-    return [...namespaces, 'bash', '--norc', '-c', ENTER, 'bash', ...first, ...command];
+    const first = user === undefined ? settings : ['runuser', '-u', user, '--', 'env', ...settings];
+    return ['-t', pid, ...ENTERING, ...first, ...command];
   }
 
   /**
-   * Where a path of the guest lies as seen from outside. Absolute links on the way would lead
-   * outside: use it for paths that are plain, `run` for the others.
+   * A path of the guest as seen from outside. Absolute links in the path would lead outside: use this only for paths
+   * without links, and `run` for others.
    */
   async path(inside: string): Promise<string> {
     return join(`/proc/${await this.pid()}/root`, inside);
@@ -196,7 +171,7 @@ export class Guest {
     return readFile(await this.path(inside), 'utf8');
   }
 
-  /** Writes a file, its directories made where missing. */
+  /** Writes a file, and makes missing directories. */
   async write(inside: string, content: string | Uint8Array, mode = 0o644): Promise<void> {
     const path = await this.path(inside);
     await mkdir(dirname(path), { recursive: true });
@@ -210,7 +185,7 @@ export class Guest {
     );
   }
 
-  /** Where this guest's overlay lies, from outside. */
+  /** The directory of this guest's overlay, from outside. */
   async layers(): Promise<Layers> {
     const [supervisor] = (await readFile(join(this.state, 'supervisor'), 'utf8')).split(' ');
     return {
@@ -225,7 +200,7 @@ export class Guest {
     return Listing.take(await this.layers(), paths);
   }
 
-  /** Installs the consumer (with VGPU_TEST_OLLAMA always that one) and starts it unless told not to. */
+  /** Installs the consumer (with VGPU_TEST_OLLAMA always that Ollama) and starts it unless `start` is false. */
   async installConsumer(design: Consumer, options: ConsumerOptions = {}): Promise<void> {
     await this.must(
       'bash',
@@ -255,7 +230,7 @@ export class Guest {
     const before = await this.pid();
     await this.#recordUsage();
     await this.run('systemctl', 'reboot');
-    await until('the guest reboots', 30_000, async () => {
+    await until('the guest reboots', 60_000, async () => {
       const now = await this.pid().catch(() => before);
       return now === before ? undefined : now;
     });

@@ -17,19 +17,19 @@ export interface HostdOptions {
 }
 
 export type Fault =
-  /** Nothing listens and no socket is there. */
+  /** No process listens, and there is no socket. */
   | { readonly mode: 'absent' }
   /** A socket without a listener: ECONNREFUSED. */
   | { readonly mode: 'refused' }
-  /** Takes connections, never answers. */
+  /** Accepts connections, never answers. */
   | { readonly mode: 'silent' }
-  /** Answers with bytes that mean nothing. */
+  /** Answers with meaningless bytes. */
   | { readonly mode: 'garbage' }
   /** The real host, but every answer comes `seconds` late. */
   | { readonly mode: 'slow'; readonly seconds: number }
-  /** The real host, but gone after `bytes` bytes of answers (over one connection). */
+  /** The real host, but it exits after `bytes` bytes of answers on one connection. */
   | { readonly mode: 'dies'; readonly bytes: number }
-  /** The real host, but silent after `bytes` bytes of answers a connection. */
+  /** The real host, but silent after `bytes` bytes of answers on each connection. */
   | { readonly mode: 'stalls'; readonly bytes: number }
   /** The real host, but it greets with another version of the protocol. */
   | { readonly mode: 'speaks'; readonly version: number };
@@ -68,7 +68,8 @@ class Served {
       if (this.child.exitCode !== null || this.child.signalCode !== null) {
         throw new Error(`${name} ended with ${this.child.exitCode ?? this.child.signalCode}:\n${this.log}`);
       }
-      return existsSync(socket) ? true : undefined;
+      // The socket file exists before the host listens.
+      return existsSync(socket) && this.log.includes('listening on') ? true : undefined;
     });
   }
 
@@ -79,7 +80,7 @@ class Served {
 }
 
 /** Limit in milliseconds until a host listens: enough for a busy machine, because no test measures it. */
-const startsWithinMs = 30_000;
+const startsWithinMs = 60_000;
 
 /** The host beside one guest, in the directory that the guest sees as /run/vgpu. */
 export class Hosts {
@@ -103,7 +104,7 @@ export class Hosts {
     return join(this.#directory, this.#name);
   }
 
-  /** All that the present hosts have said. */
+  /** The output of all present hosts. */
   get log(): string {
     return this.#running.map((served) => served.log).join('');
   }
@@ -150,7 +151,7 @@ export class Hosts {
     await this.#fault(args);
   }
 
-  /** SIGSTOP to the daemon and to the workers that serve its sessions; `thaw` lets them go on. */
+  /** SIGSTOP to the daemon and to the workers that serve its sessions; `thaw` continues them. */
   async freeze(): Promise<void> {
     await this.#signalAll('STOP');
   }
@@ -162,14 +163,14 @@ export class Hosts {
   async #signalAll(signal: 'STOP' | 'CONT'): Promise<void> {
     const { pid } = this;
     if (pid === undefined) throw new Error('no host runs');
-    // The daemon first: a frozen one begins no further worker.
+    // The daemon first, so that it starts no further worker.
     await run('bash', [
       '-c',
       `kill -${signal} ${pid}; for child in $(pgrep -P ${pid}); do kill -${signal} $child; done`,
     ]);
   }
 
-  /** Ends whatever runs: SIGTERM is a stop, SIGKILL a crash. The sockets go too, unless it was a crash. */
+  /** Ends all hosts: SIGTERM is a stop, SIGKILL a crash. After a stop the sockets are removed, too. */
   async stop(signal: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
     const running = this.#running.reverse();
     this.#running = [];

@@ -1,4 +1,4 @@
-// Questions of the tests of install and uninstall to a guest.
+// Helpers for the tests of install and uninstall in a guest.
 
 import assert from 'node:assert/strict';
 import { multiarch, type StartingState } from '../states/state.js';
@@ -18,7 +18,7 @@ export function at(value: unknown, ...path: readonly (string | number)[]): unkno
   );
 }
 
-/** The one JSON document on stdout; fails with everything the agent said, the verdict first, unless it ended with `code`. */
+/** Returns the one JSON document on stdout. If the exit code is not `code`, fails with all output, the verdict first. */
 export function documentOf(ran: Ran, code = 0): unknown {
   const said = `${ran.stdout}\n${ran.stderr}`;
   assert.equal(ran.code, code, `exit status ${ran.code}, not ${code}\n${verdictIn(ran.stdout)}${said}`);
@@ -51,8 +51,8 @@ export async function uninstall(guest: Guest, ...args: readonly string[]): Promi
 }
 
 /**
- * Files whose time may be a new one though their bytes are the same, and why. Everything else has to have the time
- * that it had.
+ * Files whose modification time may change although their bytes do not, and why. All other files must keep their
+ * time.
  */
 const writtenAgain: Readonly<Record<string, string>> = {
   '/etc/ld.so.cache': 'ldconfig always writes it',
@@ -76,7 +76,7 @@ export async function prepareConsumer(
   await freshCache(guest);
 }
 
-/** The state's own design, unless a real Ollama is used, which has the one that it has. */
+/** The design of the state; a real Ollama has a design of its own. */
 export function designFor(state: StartingState): ConsumerDesign {
   const designs = consumerDesigns();
   return designs.includes(state.design) ? state.design : (designs[0] ?? 3);
@@ -98,8 +98,8 @@ export async function leadsTo(guest: Guest, name: string): Promise<string> {
 }
 
 /**
- * Rebuilds the loader cache without setting links. Where that was not done since the libraries changed, an uninstall leaves
- * a fresh cache where a stale one was, which is not a difference to restore.
+ * Rebuilds the loader cache without setting links. Otherwise an uninstall could replace a stale cache by a fresh one, and
+ * the listing would differ.
  */
 export async function freshCache(guest: Guest): Promise<void> {
   await guest.must('ldconfig', '-X');
@@ -111,7 +111,7 @@ export interface ConsumerProcess {
   /** The first argument's base name and the second: `ollama serve`. */
   readonly command: string;
   readonly environment: Readonly<Record<string, string>>;
-  /** Shared libraries that it has mapped, each once. */
+  /** Shared libraries that the process has mapped, each once. */
   readonly libraries: readonly string[];
 }
 
@@ -169,15 +169,15 @@ export async function assertRunsWithoutShim(guest: Guest): Promise<void> {
   }
 }
 
-/** Answers /api/version within 10 s. */
+/** Answers /api/version within a minute. */
 export async function assertAnswers(guest: Guest): Promise<void> {
   const ran = await guest.run('bash', '-c', answerScript);
   assert.equal(ran.code, 0, `the consumer does not answer\n${ran.stdout}${ran.stderr}`);
 }
 
 /**
- * Starts the consumer again and waits until it answers: the promise that holds wherever the agent was killed. Its log
- * must be free of complaints of the loader, so that it found either the former state or the new one, whole.
+ * Starts the consumer again and waits until it answers, which must work wherever the agent was killed. The loader must not
+ * have complained in its log: the consumer has found either the former state or the new state, complete.
  */
 export async function assertConsumerStarts(guest: Guest, context: string): Promise<void> {
   const ran = await guest.run(
@@ -193,14 +193,15 @@ export async function assertConsumerStarts(guest: Guest, context: string): Promi
   assert.equal(ran.code, 0, `${context}: the consumer does not start cleanly\n${ran.stdout}${ran.stderr}`);
 }
 
-// A service that is just being restarted resets connections: bash must outlive the SIGPIPE.
+// A service that restarts resets connections: bash must survive the SIGPIPE.
 const answerScript = `trap '' PIPE
-  for ((i = 0; ; i++)); do
+  SECONDS=0
+  while true; do
     if exec 3<>/dev/tcp/127.0.0.1/11434; then
       printf 'GET /api/version HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3
       read -r -t 5 status <&3 && [[ $status == *' 200 '* ]] && break
     fi 2>/dev/null
-    if ((i == 400)); then
+    if ((SECONDS > 60)); then
       systemctl status --no-pager ollama
       exit 1
     fi

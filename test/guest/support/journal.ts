@@ -1,4 +1,5 @@
-// Reading a guest's journal in tests, apart from the agent's own reader, so that neither hides the other's faults.
+// Reads a guest's journal in tests, without the agent's own reader, so that a fault of one reader does not hide a fault
+// of the other.
 
 import type { Guest } from './guest.js';
 

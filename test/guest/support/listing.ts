@@ -15,9 +15,9 @@ export interface Entry {
   readonly gid: number;
   /** Bytes; 0 for anything but a file. */
   readonly size: number;
-  /** Of files. */
+  /** Only of files. */
   readonly sha256: string | undefined;
-  /** Of links. */
+  /** Only of links. */
   readonly target: string | undefined;
   readonly mtimeNs: bigint;
 }
@@ -37,7 +37,7 @@ export interface Layers {
   readonly lower: string;
 }
 
-/** Changes by themselves while systemd runs, whatever we do. */
+/** Paths that change by themselves while systemd runs. */
 const RESTLESS = ['/var/lib/systemd'];
 
 /** The named errors mean that nothing is there; Node has an option for ENOENT, but none for ENOTDIR. */
@@ -92,7 +92,7 @@ function touched(layers: Layers, path: string, found: Set<string>): void {
   }
   const upper = names(join(layers.upper, path));
   for (const name of upper) touched(layers, join(path, name), found);
-  // an opaque directory (removed, then made again) hides what the lower one had, without a trace of each
+  // an opaque directory (removed, then made again) hides the entries of the lower directory without a mark for each
   const seen = new Set([...upper, ...names(join(layers.merged, path))]);
   for (const name of names(join(layers.lower, path))) {
     if (!seen.has(name)) everything(layers.lower, join(path, name), found);

@@ -60,8 +60,8 @@ export async function buildPackages(): Promise<PackageSource> {
 }
 
 /**
- * The same package as another version: its number in control and package.json, and another program: the one that is given,
- * else its own with one byte more.
+ * Makes the same package with another version in control and package.json, and with another program: `other`, or the
+ * package's own program with one byte more.
  */
 async function anotherVersion(
   directory: string,
@@ -70,7 +70,7 @@ async function anotherVersion(
   other?: string,
 ): Promise<void> {
   const tree = join(directory, 'tree');
-  const options = { timeoutMs: 120_000 };
+  const options = { timeoutMs: 300_000 };
   await runOk('dpkg-deb', ['-R', join(directory, name), tree], options);
   const replace = async (file: string, from: RegExp, to: string): Promise<void> => {
     const text = await readFile(join(tree, file), 'utf8');
@@ -140,8 +140,8 @@ export class PackageSource {
 }
 
 /**
- * Makes the guest one that has nothing but its packages: this source is its only one, documentation is installed, the
- * command of the checkout and the Node beside it are gone.
+ * Leaves the guest only its packages: this source is its only apt source, documentation is installed, and the command of
+ * the checkout and the Node beside it are removed.
  */
 export async function bareOfCheckout(guest: Guest): Promise<void> {
   await guest.must(

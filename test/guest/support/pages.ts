@@ -1,6 +1,6 @@
 /**
- * Run inside a guest, as root, with process IDs: prints the megabytes that these processes have in memory together,
- * each page once. Their RSS added up would count the C library as often as there are processes.
+ * Run inside a guest, as root, with process IDs: prints the megabytes that these processes have in memory together. Each
+ * page counts once; a sum of their RSS would count the C library once for each process.
  */
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 

@@ -1,9 +1,9 @@
-// Running programs from tests: everything a program said and how it ended.
+// Runs programs from tests: their output and their exit status.
 
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 
 export interface Ran {
-  /** The exit status; 128 + N when signal N ended it, as a shell says it. */
+  /** The exit status; 128 + N if signal N ended it, as in a shell. */
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
@@ -12,7 +12,7 @@ export interface Ran {
 export interface RunOptions {
   readonly stdin?: string | Uint8Array;
   readonly env?: Readonly<Record<string, string>>;
-  /** Milliseconds until the program gets SIGTERM and the promise rejects; 60 s unless given. */
+  /** Milliseconds until the program gets SIGTERM and the promise rejects; default: 180 s, which no test measures. */
   readonly timeoutMs?: number;
 }
 
@@ -25,7 +25,7 @@ const SIGNAL_NUMBERS: Readonly<Partial<Record<NodeJS.Signals, number>>> = {
   SIGTERM: 15,
 };
 
-/** How a child ended, as one number. */
+/** The exit status of a child, as one number. */
 export function exitStatus(code: number | null, signal: NodeJS.Signals | null): number {
   if (code !== null) return code;
   return 128 + (signal === null ? 0 : (SIGNAL_NUMBERS[signal] ?? 0));
@@ -55,7 +55,7 @@ export async function run(command: string, args: readonly string[], options: Run
   child.stdin?.on('error', () => undefined); // a program that reads no stdin may be gone already
   child.stdin?.end(options.stdin ?? '');
 
-  const timeoutMs = options.timeoutMs ?? 60_000;
+  const timeoutMs = options.timeoutMs ?? 180_000;
   let late = false;
   let lastResort: NodeJS.Timeout | undefined;
   const timer = setTimeout(() => {
@@ -77,7 +77,7 @@ export async function run(command: string, args: readonly string[], options: Run
   }
 }
 
-/** As run, but an exit status other than 0 rejects with what the program said. */
+/** As run, but an exit status other than 0 rejects with the program's output. */
 export async function runOk(
   command: string,
   args: readonly string[],
@@ -91,8 +91,8 @@ export async function runOk(
 }
 
 /**
- * Polls until `check` gives something other than undefined; rejects with `what` after `timeoutMs`. The longer it has
- * waited, the less often: to ask a guest costs more than most of what is waited for.
+ * Polls until `check` gives something other than undefined; rejects with `what` after `timeoutMs`. The
+ * pauses grow, because a query of a guest costs more than most of the work that is waited for.
  */
 export async function until<T>(
   what: string,

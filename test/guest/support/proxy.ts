@@ -1,8 +1,9 @@
 /**
  * A web proxy that signs with a certificate authority of its own, as companies have them, for scripts/lib/bare-run:
  *
- *   proxy.js serve SOCKET DIR    makes DIR/authority.crt and listens; says which hosts it was asked for
- *   proxy.js forward SOCKET PORT brings a port of the loopback interface to SOCKET, from a network namespace without more
+ *   proxy.js serve SOCKET DIR    makes DIR/authority.crt and listens; prints the requested hosts
+ *   proxy.js forward SOCKET PORT forwards a port of the loopback interface to SOCKET, in a network namespace
+ *                                without other interfaces
  */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -18,7 +19,7 @@ function openssl(...args: readonly string[]): void {
 
 const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
 
-/** Certificates for hosts, each made when it is first asked for. */
+/** Certificates of hosts, each made at its first request. */
 function authority(directory: string): (host: string) => SecureContext {
   const at = (name: string): string => path.join(directory, name);
   mkdirSync(directory, { recursive: true });

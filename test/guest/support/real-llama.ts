@@ -10,7 +10,7 @@ import { testRoot, whyNoRoot } from './roots.js';
 
 const name = 'llama-sid';
 export const unit = 'llama-server.service';
-/** Debian's has a port of its own; it says which. */
+/** Reads the address from the log, because Debian's package uses a port of its own. */
 const address = (of: string): string =>
   `$(journalctl -q -o cat -u ${of} | grep -o 'http://127[^ ]*' | tail -n 1)`;
 
@@ -51,7 +51,7 @@ export async function llamaGuest(
 /** Waits until it has loaded its model and answers. */
 export async function answering(guest: Guest, of = unit): Promise<void> {
   try {
-    await until('llama-server answers', 30_000, async () =>
+    await until('llama-server answers', 120_000, async () =>
       (await guest.run('bash', '-c', `curl -fsS -m 5 "${address(of)}/health"`)).code === 0 ? true : undefined,
     );
   } catch (error) {
@@ -59,20 +59,20 @@ export async function answering(guest: Guest, of = unit): Promise<void> {
   }
 }
 
-/** The start that runs now, when it answers. */
+/** Restarts the service and waits until it answers. */
 export async function restarted(guest: Guest): Promise<void> {
   await guest.must('sh', '-c', `systemctl reset-failed ${unit}; systemctl restart ${unit}`);
   await answering(guest);
 }
 
 export interface Completed {
-  /** curl's exit status: 0, or 52 when the server ended, 28 when it was not in time. */
+  /** curl's exit status: 0, or 52 when the server ended, 28 after a time-out. */
   readonly curl: number;
   readonly tokens: readonly number[];
   readonly text: string;
 }
 
-/** The tokens that follow `prompt`, the likeliest at each place. */
+/** The tokens that follow `prompt`; at each place the likeliest. */
 export async function complete(
   guest: Guest,
   prompt: string | readonly number[],

@@ -1,4 +1,4 @@
-// A real, unmodified Ollama in a guest: its models, what is asked of it, and its verdict beside /api/ps.
+// A real, unmodified Ollama in a guest: its models, requests to it, and its verdict compared with /api/ps.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { at } from './installed.js';
 import { until } from './process.js';
 import { assertVerdict, type Expected, tell } from './scenario.js';
 
-/** A toy model for the guest's /opt/models. One with words always answers with them; others repeat what they read. */
+/** A toy model for the guest's /opt/models. A model with words always answers with these words; others repeat the prompt. */
 export interface ToyModel {
   readonly name: string;
   readonly words?: readonly string[];
@@ -40,10 +40,9 @@ export function makeModel(
 
 /** Waits until it answers requests. */
 export async function answering(guest: Guest): Promise<void> {
-  await guest.must(
-    'bash',
-    '-c',
-    'for i in $(seq 300); do curl -fsS -m 5 http://127.0.0.1:11434/api/version && exit 0; sleep 0.1; done; exit 1',
+  const ask = ['curl', '-fsS', '-m', '5', 'http://127.0.0.1:11434/api/version'] as const;
+  await until('Ollama answers', 120_000, async () =>
+    (await guest.run(...ask)).code === 0 ? true : undefined,
   );
 }
 
@@ -70,7 +69,7 @@ export interface Generated {
   readonly text: string | null;
 }
 
-/** Asks the server; 0 for a status: it did not answer in time. */
+/** Sends a request. Status 0: no answer in time. */
 export async function post(
   guest: Guest,
   path: string,
@@ -100,10 +99,10 @@ export async function generate(
   return { status, text: typeof text === 'string' ? text : null };
 }
 
-/** Of what comes before a model is loaded: the first looks at the GPU take 50 to 70 ms each, the load takes seconds. */
+/** Time before a model is loaded: the first checks of the GPU take 50 to 70 ms each, the load takes seconds. */
 export type LoadMoment = 'looks' | 'loads';
 
-/** Asks for a model that is not loaded, and does `act` in the midst of its load. */
+/** Requests a model that is not loaded, and calls `act` during its load. */
 export async function whileLoading(
   guest: Guest,
   model: string,
@@ -114,7 +113,7 @@ export async function whileLoading(
   const before = new Set(hosts.workers);
   const since = new Map<string, number>();
   const answer = generate(guest, model, 'one two');
-  await until(`a session of ${model}`, 30_000, () => {
+  await until(`a session of ${model}`, 60_000, () => {
     const now = performance.now();
     const workers = hosts.workers.filter((one) => !before.has(one));
     for (const worker of workers) since.set(worker, since.get(worker) ?? now);
@@ -144,7 +143,7 @@ export async function embedding(
   return status === 200 && Array.isArray(vector) ? vector.map(Number) : null;
 }
 
-/** The verdict of now, as expected of it, and no other than what /api/ps says: they never disagree. */
+/** Checks the present verdict, and that it agrees with /api/ps. */
 export async function verdictNow(guest: Guest, expected: Expected): Promise<Verdict> {
   const verdict = await assertVerdict(guest, await tell(guest, 'verify'), expected);
   const listed: unknown = JSON.parse(
@@ -162,10 +161,10 @@ export async function verdictNow(guest: Guest, expected: Expected): Promise<Verd
   return verdict;
 }
 
-/** `ollama stop`, until the model is gone: a request that comes sooner takes what is still loaded. */
+/** `ollama stop`, and waits until the model is gone: an earlier request would use the loaded model. */
 export async function unload(guest: Guest, model: string): Promise<void> {
   await guest.must('env', 'HOME=/root', '/usr/local/bin/ollama', 'stop', model);
-  await until(`${model} is unloaded`, 60_000, async () => {
+  await until(`${model} is unloaded`, 120_000, async () => {
     const listed = await guest.must('curl', '-fsS', '-m', '30', 'http://127.0.0.1:11434/api/ps');
     return listed.includes(`"${model}:`) ? undefined : true;
   });

@@ -1,4 +1,4 @@
-// Roots of other Debian releases (scripts/test-roots) and other Nodes (scripts/fetch-node), where they are there.
+// Roots of other Debian releases (scripts/test-roots) and other Nodes (scripts/fetch-node), if they exist.
 
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-// Helpers for the tests of verdicts: a guest with a consumer and a host, the agent's JSON held against its
-// schema, and what every verdict must keep to, whatever it says.
+// Helpers for the tests of verdicts: a guest with a consumer and a host, the agent's JSON checked against its
+// schema, and the rules for every verdict.
 
 import assert from 'node:assert/strict';
 import type { ChangeDocument } from '../../../agent/cli/commands/common.js';
@@ -39,7 +39,7 @@ export async function tell<Name extends keyof Documents>(
   return { ...ran, ms, document: assertDocument(name, ran.stdout) as Documents[Name] };
 }
 
-/** A failure told as a document: what `vgpu-agent --json` prints when a command ends with an error. */
+/** The document that `vgpu-agent --json` prints when a command fails. */
 export interface ErrorDocument {
   readonly kind: string;
   readonly message: string;
@@ -49,7 +49,7 @@ export interface ErrorDocument {
   readonly exitCode: number;
 }
 
-/** The error of a failed `--json` run, held against its schema, exit code and standard error. */
+/** Returns the error of a failed `--json` run. Checks schema, exit code and standard error. */
 export function errorOf(ran: Ran): ErrorDocument {
   assert.notEqual(ran.stdout, '', ran.stderr);
   const { error } = assertDocument('error', ran.stdout) as { readonly error: ErrorDocument };
@@ -81,19 +81,19 @@ export async function ready(t: Afterwards | undefined, options: ReadyOptions = {
 
 const testDropIn = '/etc/systemd/system/ollama.service.d/90-test.conf';
 
-/** Gives the consumer's unit these lines of [Service], after all others; none takes them away again. */
+/** Adds these lines of [Service] to the consumer's unit, after all others. They stay. */
 export async function settings(guest: Guest, ...lines: readonly string[]): Promise<void> {
   if (lines.length === 0) await guest.must('rm', '-f', testDropIn);
   else await guest.write(testDropIn, `[Service]\n${lines.join('\n')}\n`);
   await guest.must('systemctl', 'daemon-reload');
 }
 
-/** Starts the consumer again, however often that was done already: systemd's start limit does not count. */
+/** Starts the consumer again. Resets systemd's start limit before. */
 export async function restartConsumer(guest: Guest): Promise<void> {
   await guest.must('sh', '-c', 'systemctl reset-failed ollama; systemctl restart ollama');
 }
 
-/** The consumer lives and answers /api/version, which must hold at any time. */
+/** Checks that the consumer runs and answers /api/version, which must hold at any time. */
 export async function assertServes(guest: Guest, port = 11_434): Promise<void> {
   assert.equal(await guest.property('ollama', 'ActiveState'), 'active');
   const ask = `exec 3<>/dev/tcp/127.0.0.1/${port} && printf 'GET /api/version HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 10 cat <&3`;
@@ -103,13 +103,13 @@ export async function assertServes(guest: Guest, port = 11_434): Promise<void> {
 
 const exitCodes: Readonly<Record<Mode, number>> = { gpu: 0, cpu: 3, undetermined: 4, degraded: 5 };
 
-/** The expected verdict. `reason` may be one of several where the machine decides which comes first. */
+/** The expected verdict. `reason` may be a list if the machine decides which comes first. */
 export interface Expected {
   readonly mode: Mode;
   readonly reason?: Reason | readonly Reason[];
 }
 
-/** The verdict of a run, held against what is expected of it and of every verdict. */
+/** Returns the verdict of a run. Checks the expected values and the rules for every verdict. */
 export async function assertVerdict(
   guest: Guest,
   told: Ran & { readonly document: { readonly verdict: Verdict | null } },
@@ -145,9 +145,9 @@ function assertSound(verdict: Verdict, shown: string): void {
     assert.match(device.name, / \(simulated\)$/);
   }
   const speaking = verdict.evidence.filter(({ weight }) => weight === 'for').map(({ kind }) => kind);
-  // llama-server says nothing of a GPU in its log.
+  // llama-server logs nothing about a GPU.
   if (verdict.profile !== 'llama-server') assert.ok(speaking.includes('log-line'), shown);
-  // The host has run its kernels: nothing is stronger.
+  // The host has run its kernels, which is the strongest evidence.
   if (speaking.includes('sessions')) return;
   assert.ok(speaking.includes('maps') || speaking.includes('probe'), shown);
   const inContainer = verdict.evidence.some(({ source }) => source?.endsWith('in the container') === true);
@@ -165,7 +165,7 @@ export function evidence(verdict: Verdict, kind: Verdict['evidence'][number]['ki
   return verdict.evidence.filter((item) => item.kind === kind).map(({ text }) => text);
 }
 
-/** The one verdict of a run that succeeded to install. */
+/** Returns the one verdict of a successful install. */
 export async function installedGpu(guest: Guest, ...args: readonly string[]): Promise<Verdict> {
   return assertVerdict(guest, await tell(guest, 'install', '--yes', ...args), { mode: 'gpu' });
 }

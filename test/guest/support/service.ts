@@ -1,4 +1,4 @@
-// The service in guest tests: installed, asked over the bus, and what it said.
+// The agent's service in guest tests: install, bus and journal.
 
 import assert from 'node:assert/strict';
 import type { Consumer } from './consumer.js';
@@ -47,7 +47,7 @@ export async function status(guest: Guest): Promise<unknown> {
   return JSON.parse((await guest.agent('status', '--json')).stdout);
 }
 
-/** The document that the service has on the bus; null: it is not there, or has not looked yet. */
+/** The service's document on the bus; null: the service does not run, or has not checked yet. */
 export async function documentOnBus(guest: Guest): Promise<unknown> {
   const ran = await guest.run(
     ...['busctl', '--json=short', 'get-property'],
@@ -56,8 +56,8 @@ export async function documentOnBus(guest: Guest): Promise<unknown> {
   return ran.code === 0 ? JSON.parse(String(at(JSON.parse(ran.stdout), 'data'))) : null;
 }
 
-/** Asks the bus: `vgpu-agent status` looks for itself where the service has no verdict yet. */
-export async function settledOnGpu(guest: Guest, timeoutMs = 60_000): Promise<void> {
+/** Queries the bus, because `vgpu-agent status` makes its own verdict if the service has none yet. */
+export async function settledOnGpu(guest: Guest, timeoutMs = 180_000): Promise<void> {
   try {
     await until('the service is settled and the verdict GPU', timeoutMs, async () => {
       const document = await documentOnBus(guest);
@@ -84,7 +84,7 @@ export async function entries(guest: Guest, id: string): Promise<readonly string
 }
 
 /** Waits until there is an entry with this ID beyond those that `before` counted. */
-export async function untilEntry(guest: Guest, id: string, before = 0, timeoutMs = 60_000): Promise<string> {
+export async function untilEntry(guest: Guest, id: string, before = 0, timeoutMs = 180_000): Promise<string> {
   try {
     return await until(`an entry ${id}`, timeoutMs, async () => (await entries(guest, id))[before]);
   } catch (error) {
@@ -96,7 +96,7 @@ export async function linkTarget(guest: Guest, path = publicLink): Promise<strin
   return (await guest.run('readlink', path)).stdout.trim();
 }
 
-/** Makes a drift, waits for the repair, and checks that it is told and the consumer on the GPU. */
+/** Makes a drift, waits for the repair, and checks that the journal has both and that the consumer is on the GPU. */
 export async function repairs(
   guest: Guest,
   drift: () => Promise<unknown>,
@@ -106,7 +106,7 @@ export async function repairs(
   const before = await entries(guest, messageIds.repaired);
   await drift();
   try {
-    await until('the drift is repaired', 60_000, async () => ((await repaired()) ? true : undefined));
+    await until('the drift is repaired', 180_000, async () => ((await repaired()) ? true : undefined));
   } catch (error) {
     throw new Error(`${String(error)}\n${await said(guest)}`);
   }

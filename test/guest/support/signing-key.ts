@@ -8,7 +8,7 @@ import { runOk } from './process.js';
 
 export class SigningKey {
   readonly fingerprint: string;
-  /** what `gpg` finds the key by. */
+  /** The name by which `gpg` finds the key. */
   readonly env: Readonly<Record<string, string>>;
 
   private constructor(home: string, fingerprint: string) {

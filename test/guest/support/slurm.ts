@@ -77,7 +77,7 @@ export async function startCluster(page: string): Promise<Cluster> {
     }
     await bash(nodes[0], 'systemctl restart slurmctld');
     for (const guest of nodes) await bash(guest, 'systemctl restart slurmd');
-    await until('both nodes are idle', 60_000, async () => {
+    await until('both nodes are idle', 120_000, async () => {
       const { stdout } = await nodes[0].run('sinfo', '--noheader', '--Node', '--format=%N %t');
       return stdout === 'n1 idle\nn2 idle\n' ? true : undefined;
     });
@@ -87,7 +87,7 @@ export async function startCluster(page: string): Promise<Cluster> {
   }
   return {
     nodes,
-    srun: (user, ...words) => nodes[0].runWith({ user, timeoutMs: 60_000 }, 'srun', '--chdir=/', ...words),
+    srun: (user, ...words) => nodes[0].runWith({ user }, 'srun', '--chdir=/', ...words),
     stop,
   };
 }

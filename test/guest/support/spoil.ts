@@ -6,7 +6,7 @@ import type { Guest } from './guest.js';
 /**
  * - `read-only`: EROFS, the directory's own content under a read-only bind mount
  * - `no-space`: ENOSPC for content; there are inodes left, so links and directories can be made
- * - `no-inodes`: ENOSPC for whatever is made again
+ * - `no-inodes`: ENOSPC for every new file
  * - `immutable`: EPERM, chattr +i on the directory
  * - `forbidden`: EACCES, mode 0555 for a process without CAP_DAC_OVERRIDE
  */
@@ -32,7 +32,7 @@ export const symptom: Readonly<Record<Spoiling, RegExp>> = {
 /** Where a limited file system is mounted while a directory is on it. */
 const limited = '/run/limited';
 
-/** Makes writing below `directory` fail, runs `work` and makes all as it was. Rejects where this kernel cannot do it. */
+/** Makes writes below `directory` fail, runs `work` and undoes that. Rejects if this kernel cannot do it. */
 export async function whileSpoilt<T>(
   guest: Guest,
   directory: string,
@@ -79,7 +79,7 @@ export async function whileShortOfRoom<T>(
   }
 }
 
-/** Words before a command that has to feel it: a mode means nothing to root. */
+/** The command's prefix for this fault: root ignores a mode, so the command runs without CAP_DAC_OVERRIDE. */
 export function asAffected(how: Spoiling): readonly string[] {
   return how === 'forbidden' ? ['setpriv', '--bounding-set=-dac_override'] : [];
 }
@@ -117,7 +117,7 @@ function repair(directory: string, how: Spoiling): string {
   }
 }
 
-/** An overlay on the directory itself: however large it is, nothing is copied. */
+/** An overlay on the directory itself, so that nothing is copied. */
 function mountLimited(directory: string, options: string): string {
   return `mkdir ${limited}
     mount -t tmpfs -o mode=0755,${options} limited ${limited}

@@ -15,7 +15,7 @@ export async function whyNoTerminal(): Promise<string | false> {
   );
 }
 
-/** Where the newest terminal of a guest writes its own name. */
+/** The file to which the newest terminal of a guest writes its name. */
 const ttyFile = '/run/terminal-tty';
 
 /** One pane of 80 columns, whose program runs in the guest. */
@@ -50,7 +50,7 @@ export class Terminal {
     return new Terminal(tmux, guest);
   }
 
-  /** The text on the screen now, and above it; a line that was wrapped by the terminal is one line. */
+  /** The text on the screen and above it. A line that the terminal wrapped is one line. */
   async lines(): Promise<readonly string[]> {
     const { stdout } = await runOk('tmux', [...this.#tmux, 'capture-pane', '-p', '-J', '-S', '-5000']);
     return stdout
@@ -59,8 +59,8 @@ export class Terminal {
       .map((line) => line.trimEnd());
   }
 
-  /** Waits until what stands there matches; gives it. */
-  async shows(pattern: RegExp, timeoutMs = 30_000): Promise<string> {
+  /** Waits until the text matches, and returns it. */
+  async shows(pattern: RegExp, timeoutMs = 60_000): Promise<string> {
     let seen = '';
     try {
       return await until(`the terminal shows ${pattern}`, timeoutMs, async () => {
@@ -77,19 +77,19 @@ export class Terminal {
     await runOk('tmux', [...this.#tmux, 'send-keys', ...keys]);
   }
 
-  /** Gives the newest terminal of the guest another width, as a person does who pulls at the window. */
+  /** Resizes the newest terminal of the guest, as a person resizes a window. */
   async resize(columns: number): Promise<void> {
     await runOk('tmux', [...this.#tmux, 'resize-window', '-x', String(columns), '-y', '50']);
     const tty = (await this.#guest.read(ttyFile)).trim();
     await this.#guest.must('stty', '-F', tty, 'cols', String(columns));
   }
 
-  /** As `lines`, with the escape sequences that the colours came by. */
+  /** Like `lines`, with the escape sequences of the colours. */
   async painted(): Promise<string> {
     return (await runOk('tmux', [...this.#tmux, 'capture-pane', '-e', '-p', '-S', '-5000'])).stdout;
   }
 
-  /** Waits for the end of the command; gives its exit status and all that it left on the terminal. */
+  /** Waits for the end of the command. Returns its exit status and the text on the terminal. */
   async end(timeoutMs = 60_000): Promise<{ readonly code: number; readonly text: string }> {
     const text = await this.shows(/^exit status \d+$/m, timeoutMs);
     return { code: Number(/^exit status (\d+)$/m.exec(text)?.[1]), text };

@@ -27,7 +27,7 @@ export function twoHosts(guest: Guest): readonly [Named, Named] {
 export async function untilUsed(guest: Guest, { address, device }: Named): Promise<void> {
   let document: unknown = null;
   try {
-    await until(`GPU at ${address}`, 90_000, async () => {
+    await until(`GPU at ${address}`, 180_000, async () => {
       document = await documentOnBus(guest);
       await hurry(guest, document);
       const used = [at(document, 'host', 'hosts')].flat().find((one) => at(one, 'inUse') === true);
@@ -43,7 +43,10 @@ export async function untilUsed(guest: Guest, { address, device }: Named): Promi
   }
 }
 
-/** Restarts for one cause have pauses that double, up to 5 minutes. Until then it is not on the GPU; a person ends one. */
+/**
+ * The pauses between restarts for one cause double, up to 5 minutes. In a pause the consumer is not on the GPU. This
+ * ends a pause by a manual restart.
+ */
 async function hurry(guest: Guest, document: unknown): Promise<void> {
   const waitsFor = String(at(document, 'service', 'pendingRestart', 'waitsFor'));
   if (!waitsFor.startsWith('the last restart was a moment ago')) return;

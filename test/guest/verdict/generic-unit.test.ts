@@ -52,7 +52,7 @@ test('a service without a profile is undetermined, then gpu, then cpu, by its se
   assert.match(verdict?.next ?? '', /vgpu-agent verify --unit worker\.service$/);
 
   await order('begin', 'load 0 /var/lib/worker.ptx', 'function 1 0 nothing');
-  const waiting = await until('it has a session', 10_000, async () => {
+  const waiting = await until('it has a session', 60_000, async () => {
     const told = await tell(guest, 'verify', '--unit', 'worker');
     return told.document.verdict?.reason === 'no-session' ? undefined : told;
   });
@@ -60,7 +60,7 @@ test('a service without a profile is undetermined, then gpu, then cpu, by its se
   assert.equal(waiting.document.verdict?.reason, 'no-work-yet');
 
   await order('launch 1 1 1 1 1 1 1 0 -', 'sync');
-  const working = await until('it has launched a kernel', 10_000, async () => {
+  const working = await until('it has launched a kernel', 60_000, async () => {
     const told = await tell(guest, 'verify', '--unit', unit);
     return told.document.verdict?.reason === 'no-work-yet' ? undefined : told;
   });

@@ -123,9 +123,9 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
 
 describe('a host that is there at first', { skip: skip || whyNoStandIn(), concurrency: 3 }, () => {
   test('killed in the middle of the confirmation: never gpu', async (t) => {
-    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '1500' } });
+    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '6000' } });
     const installing = tell(guest, 'install', '--yes');
-    await until('the consumer was restarted', 20_000, async () =>
+    await until('the consumer was restarted', 60_000, async () =>
       (await guest.property('ollama', 'ActiveState')) === 'active' ? true : undefined,
     );
     await guest.hosts.stop('SIGKILL');

@@ -26,7 +26,7 @@ test('a consumer goes from the CPU to the GPU, and the verdict shows the evidenc
   const guest = await ready(t, { design: 3 });
   const before = await guest.invocationId('ollama');
   // systemd calls it started before it has looked for GPUs.
-  await until('CPU before', 20_000, async () =>
+  await until('CPU before', 60_000, async () =>
     (await guest.journal('ollama', before)).find(({ message }) => /library=cpu/.test(message)),
   );
   const verdict = await installedGpu(guest);
@@ -39,7 +39,7 @@ test('a consumer goes from the CPU to the GPU, and the verdict shows the evidenc
 
 const file = '/var/log/consumer.log';
 /** The consumer, which says nothing at all for a while. */
-const silent = ['ExecStart=', 'ExecStart=/bin/sh -c "sleep 30; exec /usr/local/bin/ollama serve"'];
+const silent = ['ExecStart=', 'ExecStart=/bin/sh -c "sleep 60; exec /usr/local/bin/ollama serve"'];
 
 describe('output that does not go to the journal', { skip }, () => {
   for (const [name, lines, read] of [
@@ -114,7 +114,7 @@ test('old lines in the file do not speak for a start that has said nothing yet',
     '--host',
     'unix:/run/vgpu/../vgpu/hostd.sock',
     '--timeout',
-    '1.5',
+    '5',
   );
   assert.deepEqual(told.document.restart, { kind: 'restarted', job: 'done' });
   const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
@@ -151,7 +151,7 @@ describe('old lines in the journal', { skip }, () => {
   }, async () => {
     await settings(guest, ...silent);
     await guest.must('systemctl', 'restart', 'ollama');
-    const told = await tell(guest, 'verify', '--timeout', '1.5');
+    const told = await tell(guest, 'verify', '--timeout', '5');
     const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
     assert.deepEqual(verdict.devices, []);
     assert.deepEqual(evidence(verdict, 'log-line'), []);
@@ -196,7 +196,7 @@ describe('a journal that never stops growing', { skip: skipKnobs }, () => {
     const before = await oldest();
     try {
       await assertVerdict(guest, await tell(guest, 'install', '--yes'), { mode: 'gpu' });
-      await until('files are vacuumed away', 20_000, async () => (await oldest()) !== before || undefined);
+      await until('files are vacuumed away', 60_000, async () => (await oldest()) !== before || undefined);
     } finally {
       await stop();
     }
@@ -245,14 +245,14 @@ describe('lines in an unexpected form', { skip: skipKnobs }, () => {
 
 describe('discovery that takes its time', { skip: skipKnobs }, () => {
   test('longer than --timeout: undetermined, in time; verify waits for it and reports that', async (t) => {
-    const guest = await ready(t, { start: false, env: { STANDIN_DELAY_MS: '4000' } });
-    const told = await tell(guest, 'install', '--yes', '--timeout', '1');
+    const guest = await ready(t, { start: false, env: { STANDIN_DELAY_MS: '8000' } });
+    const told = await tell(guest, 'install', '--yes', '--timeout', '2');
     const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
     assert.match(verdict.summary, /did not answer requests in time/);
     assert.ok(told.ms < 40_000, `${told.ms} ms`);
     await guest.must('systemctl', 'restart', 'ollama');
     const verified = await tell(guest, 'verify');
     await assertVerdict(guest, verified, { mode: 'gpu' });
-    assert.match(verified.stderr, /^waiting for ollama to say which device it uses \(\d\.\d s of at most/m);
+    assert.match(verified.stderr, /^waiting for ollama to say which device it uses \([\d.]+ s of at most/m);
   });
 });

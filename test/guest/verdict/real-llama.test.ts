@@ -99,7 +99,7 @@ test("the verdict agrees with Debian's llama-server, whose tokens are the CPU's"
       await guest.hosts.start();
       const settled = async (when: string): Promise<void> => {
         try {
-          await until(when, 30_000, async () => {
+          await until(when, 60_000, async () => {
             const { document } = await tell(guest, 'status', ...profile);
             const fine = document.service?.state === 'settled' && document.verdict?.mode === 'gpu';
             return fine ? true : undefined;

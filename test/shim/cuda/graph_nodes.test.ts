@@ -4,6 +4,7 @@ const PROGRAMS: CasePrograms = {
   graph_nodes: {
     generic: 'nodes of every kind are added, changed and launched by the generic calls',
     attributes: 'the attributes of a kernel node are set, kept when it changes, and copied',
+    other_kinds: 'parameters of another kind are refused as such',
     circles: 'a graph is not moved into a graph that is a part of it',
     events: 'events of nodes are changed, wait, and are waited for',
     memory_operations: 'a node writes and waits for values in memory',

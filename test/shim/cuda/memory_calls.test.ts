@@ -3,6 +3,7 @@ import {
   describeCases,
   describeCasesOverLateDriver,
   describeCasesOverMappingDriver,
+  describeCasesOverRings,
 } from '../case_programs.js';
 
 const PROGRAMS: CasePrograms = {
@@ -48,6 +49,7 @@ const PROGRAMS: CasePrograms = {
     lengths: 'copies of every length to and from pinned memory are done when they return',
     in_order: 'asynchronous copies through the same pinned memory keep their order',
     behind_a_wait: 'copies behind a stream that waits are made after it',
+    returns: 'a long copy to pinned memory returns while its stream waits for a later call',
     many: 'pinned memory is made, given back and made again',
     threads: 'many threads have pinned memory of their own',
     forks: 'a child that forked has none of it',
@@ -70,6 +72,9 @@ const PROGRAMS: CasePrograms = {
 
 describeCases('memory and streams', PROGRAMS, true);
 
+const SPANS = { pinned_calls: { spans: 'a copy of more than one span is done when it returns' } };
+describeCasesOverRings('copies in spans', SPANS);
+
 const { stream_calls = {}, copy_calls = {}, read_calls = {}, pinned_calls = {}, pool_calls = {} } = PROGRAMS;
 // This case does not end on NVIDIA's driver 580.159.04 either: it destroys a context with a wait that nobody ends.
 const { default_stream_order: _waits, ...streams } = stream_calls;
@@ -77,7 +82,7 @@ describeCasesOverMappingDriver('memory and streams', {
   stream_calls: streams,
   copy_calls,
   read_calls,
-  pinned_calls,
+  pinned_calls: { ...pinned_calls, ...SPANS.pinned_calls },
   pool_calls,
 });
 

@@ -2,7 +2,8 @@ import { type CasePrograms, describeCases, describeCasesOverMappingDriver } from
 
 const PROGRAMS: CasePrograms = {
   newer_calls: {
-    described: 'nodes of every kind are described by one call',
+    described: 'nodes of work are described by one call',
+    described_too: 'and so are nodes of every other kind',
     named: 'graphs and nodes have the numbers of the DOT file',
     placed: 'a kernel node with a function of another context is refused by the newer calls',
     located: 'managed memory is memory of the host',

@@ -17,11 +17,11 @@ describeCasesOnTwoDevices('peer access', {
   },
 });
 
-/** The driver of the fourth way has no IPC. */
+/** With 'a driver that maps' each process has devices of its own. */
 describeCasesOnTwoDevices(
   'memory of the second device',
   {
     peer_calls: { processes: 'is opened by processes that use that device, the first one, or see no other' },
   },
-  ['unix', 'unix without a ring', 'chain'],
+  ['unix', 'unix without a ring', 'chain', 'a driver for several processes'],
 );

@@ -1,6 +1,7 @@
 /** Builds the C test programs that need nothing of the shim but a few of its sources, with sanitizers. */
 import { execFile } from 'node:child_process';
-import { mkdir, rename } from 'node:fs/promises';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { mkdir, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -21,38 +22,68 @@ export interface Program {
   readonly soname?: string;
 }
 
-/** Compiles and gives the path of what was made; a compiler's complaint is the error. */
-export async function buildProgram(program: Program): Promise<string> {
+/** By name: a test file starts the stand-in for a driver dozens of times. */
+const builds = new Map<string, Promise<string>>();
+
+/** Compiles once in a process and gives the path of what was made; a compiler's complaint is the error. */
+export function buildProgram(program: Program): Promise<string> {
+  const build = builds.get(program.name) ?? compile(program);
+  builds.set(program.name, build);
+  return build;
+}
+
+async function compile(program: Program): Promise<string> {
   const directory = path.join(ROOT, 'build', 'test-programs');
   await mkdir(directory, { recursive: true });
   const target = path.join(directory, program.name);
+  const record = `${target}.made`;
   const fresh = `${target}.${process.pid}`;
   const sanitize = program.sanitize ?? 'address,undefined';
-  await run(
+  const command = [
     process.env['CC'] ?? 'cc',
-    [
-      '-std=c11',
-      '-D_GNU_SOURCE',
-      '-g',
-      '-O1',
-      '-Wall',
-      '-Wextra',
-      '-Werror',
-      ...(sanitize === 'none' ? [] : [`-fsanitize=${sanitize}`, '-fno-sanitize-recover=all']),
-      ...(program.soname === undefined ? [] : ['-shared', '-fPIC', `-Wl,-soname,${program.soname}`]),
-      '-Ishim-src',
-      '-Ibuild/generated',
-      ...program.sources,
-      '-pthread',
-      ...(program.libraries ?? []).map((library) => `-l${library}`),
-      '-o',
-      fresh,
-    ],
-    { cwd: ROOT },
+    '-std=c11',
+    '-D_GNU_SOURCE',
+    '-g',
+    '-O1',
+    '-Wall',
+    '-Wextra',
+    '-Werror',
+    ...(sanitize === 'none' ? [] : [`-fsanitize=${sanitize}`, '-fno-sanitize-recover=all']),
+    ...(program.soname === undefined ? [] : ['-shared', '-fPIC', `-Wl,-soname,${program.soname}`]),
+    '-Ishim-src',
+    '-Ibuild/generated',
+    ...program.sources,
+    '-pthread',
+    ...(program.libraries ?? []).map((library) => `-l${library}`),
+  ] as const;
+  // Another test file may have made it, by the same command of the same sources and files that they may include.
+  const changed = Math.max(
+    sourcesChanged(),
+    ...program.sources.map((name) => changedAt(path.resolve(ROOT, name))),
   );
+  const wanted = `${changed} ${command.join(' ')}`;
+  if (existsSync(target) && existsSync(record) && readFileSync(record, 'utf8') === wanted) return target;
+  const [compiler, ...args] = command;
+  await run(compiler, [...args, '-o', fresh], { cwd: ROOT });
   // Beside and renamed: test files run at the same time.
   await rename(fresh, target);
+  await writeFile(record, wanted);
   return target;
+}
+
+const changedAt = (file: string): number => statSync(file).mtimeMs;
+
+/** When a file that a program may include was last changed. */
+function sourcesChanged(): number {
+  const directories = ['shim-src', 'test/shim/programs', 'build/generated'].map((name) =>
+    path.join(ROOT, name),
+  );
+  const files = directories.flatMap((directory) =>
+    readdirSync(directory, { recursive: true, encoding: 'utf8' })
+      .filter((name) => /\.[ch]$/.test(name))
+      .map((name) => path.join(directory, name)),
+  );
+  return Math.max(...files.map(changedAt));
 }
 
 export interface Ended {

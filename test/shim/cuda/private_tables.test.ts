@@ -24,7 +24,7 @@ for (const sanitize of ['address,undefined', 'thread'] as const) {
         sanitize,
         sources: [
           'test/shim/programs/private_tables.c',
-          'shim-src/guest/inside.c',
+          'shim-src/guest/reentry.c',
           'shim-src/guest/log.c',
           ...['tables', 'local_storage', 'integrity', 'hmac', 'md2'].map(
             (name) => `shim-src/guest/private/${name}.c`,

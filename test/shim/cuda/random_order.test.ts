@@ -19,7 +19,7 @@ const WHAT = 'the order of work';
 if (process.env['VGPU_TEST_LONG'] === '1') {
   describeCases(WHAT, PROGRAMS, true);
 } else {
-  // Each case takes a second of two processors. TCP and a VM's memory use the same socket and ring code;
+  // TCP and a VM's memory use the same socket and ring code;
   // memory_calls.test.ts runs over both.
   describeCasesInside(WHAT, PROGRAMS);
   describeCasesOverTransports(WHAT, PROGRAMS, ['unix', 'unix without a ring', 'chain']);

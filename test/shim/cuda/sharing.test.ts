@@ -3,7 +3,12 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { chmodSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
-import { type CasePrograms, describeCases, describeCasesOverTransports } from '../case_programs.js';
+import {
+  type CasePrograms,
+  describeCases,
+  describeCasesOfSeveralProcesses,
+  describeCasesOverTransports,
+} from '../case_programs.js';
 import { builtFile, type Host, SHIM, scratchDirectory, startHost, until } from '../shim_host.js';
 
 const PROGRAMS: CasePrograms = {
@@ -15,9 +20,11 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('sharing between processes', PROGRAMS);
-describeCasesOverTransports('sharing between processes', {
-  share_calls: { offered: 'is offered by the attributes of each device' },
+describeCases('sharing between processes', PROGRAMS, true);
+const OFFERED = { share_calls: { offered: 'is offered by the attributes of each device' } };
+describeCasesOverTransports('sharing between processes', OFFERED);
+describeCasesOfSeveralProcesses('sharing between processes', {
+  share_calls: { ...PROGRAMS['share_calls'], ...OFFERED.share_calls },
 });
 
 const NOBODY = 65_534;

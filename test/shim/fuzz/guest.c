@@ -12,7 +12,7 @@
 
 #include "fuzz/facts.h"
 #include "guest/session.h"
-#include "wire/ahead.h"
+#include "wire/read_ahead.h"
 #include "wire/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -38,11 +38,12 @@ static bool bytes(void *to, size_t size) {
 int __wrap_vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_read(int descriptor, void *to, size_t size, int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_skip(int descriptor, size_t size, int64_t deadline);
-enum vgpu_stream_result __wrap_vgpu_ahead_read(struct vgpu_ahead *ahead, void *to, size_t size,
-                                               int64_t deadline);
-enum vgpu_stream_result __wrap_vgpu_ahead_skip(struct vgpu_ahead *ahead, size_t size, int64_t deadline);
-enum vgpu_stream_result __wrap_vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,
-                                                      int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_read_ahead_read(struct vgpu_read_ahead *ahead, void *to, size_t size,
+                                                    int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_read_ahead_skip(struct vgpu_read_ahead *ahead, size_t size,
+                                                    int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_read_ahead_read_header(struct vgpu_read_ahead *ahead,
+                                                           struct vgpu_frame *frame, int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_write(int descriptor, const void *from, size_t size,
                                                  int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_write_after(int descriptor, const void *before, size_t before_size,
@@ -81,20 +82,21 @@ enum vgpu_stream_result __wrap_vgpu_stream_skip(int descriptor, size_t size, int
   return size > sizeof sink ? VGPU_STREAM_CLOSED : __wrap_vgpu_stream_read(descriptor, sink, size, deadline);
 }
 
-enum vgpu_stream_result __wrap_vgpu_ahead_read(struct vgpu_ahead *ahead, void *to, size_t size,
-                                               int64_t deadline) {
+enum vgpu_stream_result __wrap_vgpu_read_ahead_read(struct vgpu_read_ahead *ahead, void *to, size_t size,
+                                                    int64_t deadline) {
   (void)ahead;
   (void)deadline;
   return bytes(to, size) ? VGPU_STREAM_OK : VGPU_STREAM_CLOSED;
 }
 
-enum vgpu_stream_result __wrap_vgpu_ahead_skip(struct vgpu_ahead *ahead, size_t size, int64_t deadline) {
+enum vgpu_stream_result __wrap_vgpu_read_ahead_skip(struct vgpu_read_ahead *ahead, size_t size,
+                                                    int64_t deadline) {
   (void)ahead;
   return __wrap_vgpu_stream_skip(-1, size, deadline);
 }
 
-enum vgpu_stream_result __wrap_vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,
-                                                      int64_t deadline) {
+enum vgpu_stream_result __wrap_vgpu_read_ahead_read_header(struct vgpu_read_ahead *ahead,
+                                                           struct vgpu_frame *frame, int64_t deadline) {
   (void)ahead;
   (void)deadline;
   if (input.raw) {
@@ -150,7 +152,7 @@ enum vgpu_stream_result __wrap_vgpu_stream_read_passed(int descriptor, void *to,
                                                        int64_t deadline) {
   if (passed != NULL) *passed = -1;
   if (size != sizeof(struct vgpu_frame)) return __wrap_vgpu_stream_read(descriptor, to, size, deadline);
-  enum vgpu_stream_result result = __wrap_vgpu_ahead_read_header(NULL, to, deadline);
+  enum vgpu_stream_result result = __wrap_vgpu_read_ahead_read_header(NULL, to, deadline);
   return result == VGPU_STREAM_UNSOUND ? VGPU_STREAM_OK : result; /* the caller checks */
 }
 

@@ -7,7 +7,7 @@
 
 #include "fuzz/grammar.h"
 #include "fuzz/serve.h"
-#include "wire/ahead.h"
+#include "wire/read_ahead.h"
 #include "wire/greeting.h"
 #include "wire/stream.h"
 
@@ -18,11 +18,12 @@ static bool raw;
 static unsigned char frame_bytes[VGPU_FRAME_MAX];
 static size_t frame_size, frame_at;
 
-enum vgpu_stream_result __wrap_vgpu_ahead_read(struct vgpu_ahead *ahead, void *to, size_t size,
-                                               int64_t deadline);
-enum vgpu_stream_result __wrap_vgpu_ahead_skip(struct vgpu_ahead *ahead, size_t size, int64_t deadline);
-enum vgpu_stream_result __wrap_vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,
-                                                      int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_read_ahead_read(struct vgpu_read_ahead *ahead, void *to, size_t size,
+                                                    int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_read_ahead_skip(struct vgpu_read_ahead *ahead, size_t size,
+                                                    int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_read_ahead_read_header(struct vgpu_read_ahead *ahead,
+                                                           struct vgpu_frame *frame, int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame,
                                                        const void *body, uint32_t body_size, const void *bulk,
                                                        uint32_t bulk_size, int64_t deadline);
@@ -30,8 +31,8 @@ enum vgpu_stream_result __wrap_vgpu_stream_pass_frame(int descriptor, struct vgp
                                                       const void *body, uint32_t body_size, int passed,
                                                       int64_t deadline);
 
-enum vgpu_stream_result __wrap_vgpu_ahead_read(struct vgpu_ahead *ahead, void *to, size_t size,
-                                               int64_t deadline) {
+enum vgpu_stream_result __wrap_vgpu_read_ahead_read(struct vgpu_read_ahead *ahead, void *to, size_t size,
+                                                    int64_t deadline) {
   (void)ahead;
   (void)deadline;
   if (raw) {
@@ -45,19 +46,20 @@ enum vgpu_stream_result __wrap_vgpu_ahead_read(struct vgpu_ahead *ahead, void *t
   return VGPU_STREAM_OK;
 }
 
-enum vgpu_stream_result __wrap_vgpu_ahead_skip(struct vgpu_ahead *ahead, size_t size, int64_t deadline) {
+enum vgpu_stream_result __wrap_vgpu_read_ahead_skip(struct vgpu_read_ahead *ahead, size_t size,
+                                                    int64_t deadline) {
   static unsigned char sink[VGPU_FRAME_MAX];
-  return size > sizeof sink ? VGPU_STREAM_CLOSED : __wrap_vgpu_ahead_read(ahead, sink, size, deadline);
+  return size > sizeof sink ? VGPU_STREAM_CLOSED : __wrap_vgpu_read_ahead_read(ahead, sink, size, deadline);
 }
 
-enum vgpu_stream_result __wrap_vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,
-                                                      int64_t deadline) {
+enum vgpu_stream_result __wrap_vgpu_read_ahead_read_header(struct vgpu_read_ahead *ahead,
+                                                           struct vgpu_frame *frame, int64_t deadline) {
   if (!raw && frame_at == frame_size) {
     frame_size = fuzz_frame(&guest, frame_bytes);
     frame_at = 0;
     if (frame_size == 0) return VGPU_STREAM_CLOSED;
   }
-  enum vgpu_stream_result result = __wrap_vgpu_ahead_read(ahead, frame, sizeof *frame, deadline);
+  enum vgpu_stream_result result = __wrap_vgpu_read_ahead_read(ahead, frame, sizeof *frame, deadline);
   if (result != VGPU_STREAM_OK) return result;
   return vgpu_frame_sound(frame) ? VGPU_STREAM_OK : VGPU_STREAM_UNSOUND;
 }

@@ -86,7 +86,7 @@ describe('a list of hosts', () => {
     ] as const)
       assert.equal((await word(`${at('a, b c')}${separator}tcp:[::1]:${port}`)).address, used);
     assert.equal((await word(`tcp:[::1]:${port}, ${at('a, b c')}`)).address, `tcp:[::1]:${port}`);
-    assert.ok(sessionsBegun(first) > 0 && sessionsBegun(second) > 0);
+    await until('a session at each', () => sessionsBegun(first) > 0 && sessionsBegun(second) > 0);
   });
 
   for (const [what, make] of [
@@ -181,6 +181,7 @@ describe('a list of hosts', () => {
     relay.cut();
     await calls(2);
     assert.equal(relay.cuts(), 1);
+    await until('the session in the log', () => sessionsBegun(second) > 0);
     assert.deepEqual([sessionsBegun(first), sessionsBegun(second), sessionsNow(second)], [0, 1, 1]);
   });
 

@@ -225,10 +225,10 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
       driver: null,
       error: 'nvmlInit_v2 failed with 9 (Driver Not Loaded)',
     });
-    const hung = await probe('nvmlSystemGetDriverVersion:hang', ['--timeout', '0.4']);
+    const hung = await probe('nvmlSystemGetDriverVersion:hang', ['--timeout', '4']);
     assert.equal(hung.answer.ok, true);
     assert.equal(hung.answer.nvml.ok, false);
-    assert.equal(hung.answer.nvml.error, 'no answer within 0.4 s');
+    assert.equal(hung.answer.nvml.error, 'no answer within 4 s');
     const crashed = await probe('nvmlInit_v2:crash');
     assert.equal(crashed.answer.ok, true);
     assert.match(crashed.answer.nvml.error ?? '', /signal 11/);
@@ -245,12 +245,12 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
       env: { LD_LIBRARY_PATH: path.join(scratch, 'both'), PROBE_FAULT: 'cuInit:hang', PROBE_MARK: marker },
       limit: 500,
     });
-    await new Promise((resolve) => setTimeout(resolve, 200));
-    const left = await runProgram('/bin/sh', [
-      '-c',
-      `grep -lz '^PROBE_MARK=${marker}' /proc/[0-9]*/environ || true`,
-    ]);
-    assert.equal(left.stdout.trim(), '');
+    const search = `grep -slz '^PROBE_MARK=${marker}' /proc/[0-9]*/environ || true`;
+    for (const end = Date.now() + 20_000; ; ) {
+      const left = (await runProgram('/bin/sh', ['-c', search])).stdout.trim();
+      if (left === '') break;
+      assert.ok(Date.now() < end, left);
+    }
   });
 
   const misuse: readonly (readonly string[])[] = [

@@ -11,6 +11,7 @@ import {
   startHost,
   startShell,
   until,
+  workerOf,
 } from '../shim_host.js';
 import {
   frame,
@@ -23,6 +24,7 @@ import {
   WireClient,
   words,
 } from '../wire/wire_client.js';
+import { startStandIn } from './stand_in.js';
 
 const CONTEXT = 100n;
 const PING = 2;
@@ -171,11 +173,8 @@ describe('a guest that misbehaves in shared memory', () => {
   });
 
   it('leaves no descriptor at the host that it passed', async () => {
-    const workers = (): string[] => [...host.log().matchAll(/worker (\d+)$/gm)].map(([, pid]) => pid ?? '');
-    const earlier = workers().length;
     const client = await greeted();
-    await until('the worker to be told of', () => workers().length > earlier, LIMIT);
-    const worker = workers()[earlier];
+    const worker = await workerOf(host, client.pid);
     const open = (): number => readdirSync(`/proc/${worker}/fd`).length;
     const before = open();
     client.poke(POKE.pass, Buffer.alloc(300));
@@ -382,5 +381,79 @@ describe('a guest that misbehaves in shared memory', () => {
       assert.equal(taken & 0x1a, 0, `rings, shared regions or mapped ones of features ${features}`);
       client.close(); // one peer does not get all sessions
     }
+  });
+});
+
+describe('a guest that repeats a call beside managed variables', () => {
+  const scratch = scratchDirectory();
+  let host: Host;
+  before(async () => {
+    host = await startStandIn('maps,slow', { listen: `unix:${scratch.path}/s` });
+  });
+  after(async () => {
+    await host.stop();
+    scratch.remove();
+  });
+
+  it('gets no more bytes than its repeated call has room for', async () => {
+    const [module, stream, NON_BLOCKING, NOT_READY] = [17n, 101n, 1, 600];
+    const [WAIT_32, AT_LEAST] = [1, 0];
+    const [bytes, room] = [64n << 10n, 8n];
+    const client = await WireClient.greeted(`${scratch.path}/s`, 1, 'ring');
+    const add = async (size: bigint): Promise<number> => {
+      const made = await client.call(SHARED_REGION_ADD, words(size));
+      assert.equal(made.status, 0);
+      return made.body.readUInt32LE(0);
+    };
+    const take = async (size: bigint): Promise<bigint> =>
+      (await client.call(op('cuMemAlloc_v2'), words(CONTEXT, size))).body.readBigUInt64LE(0);
+    assert.equal((await client.call(op('cuCtxCreate_v2'), words(CONTEXT, 0, 0))).status, 0);
+    client.post(op('cuStreamCreate'), words(CONTEXT, stream, NON_BLOCKING, 0));
+    const image = Buffer.from(`.version 6.0
+.target sm_60
+.address_size 64
+.visible .global .attribute(.managed) .align 4 .b8 table[16777216];
+`);
+    const hash = createHash('sha256').update(image).digest();
+    const size = words(BigInt(image.length));
+    client.post(op('image_piece'), Buffer.concat([hash, size, words(0n)]), image);
+    const load = Buffer.concat([words(CONTEXT, module), hash, size]);
+    assert.equal((await client.call(op('cuModuleLoadDataEx'), load)).body.readInt32LE(0), 0);
+    const told = await client.call(op('cuModuleGetGlobal_v2'), words(module), Buffer.from('table'));
+    const table = told.body.readBigUInt64LE(0);
+    const page = table - (table % 4096n);
+    const pages = await add(16n * MIB + 4096n);
+    assert.equal((await client.call(op('managed_mirror'), words(CONTEXT, table, page, pages, 0))).status, 0);
+    const [source, copy, region] = [await take(bytes), await take(bytes), await add(2n * MIB)];
+    client.post(op('cuMemsetD8_v2'), words(CONTEXT, source, bytes, 0xab, 0));
+    assert.equal((await client.call(op('cuCtxSynchronize'), words(CONTEXT))).status, 0);
+    // The value is there already. From now on the host parks a call whose copies are not done.
+    client.post(op('memory_op'), words(CONTEXT, stream, copy, 0n, WAIT_32, AT_LEAST));
+
+    const body = words(CONTEXT, stream, source, bytes);
+    /** Reads as thread 1. The next frame is there already, so the host does not wait for the copies. */
+    const read = async (bulk?: Buffer): Promise<number> => {
+      const call = { opcode: op('cuMemcpyDtoHAsync_v2'), lane: 1, body };
+      client.send(
+        Buffer.concat([
+          client.frame(bulk === undefined ? call : { ...call, bulk, flags: SHARED_REGION }),
+          client.frame({ opcode: PING, lane: 2 }),
+        ]),
+      );
+      const [reply, ping] = [await client.receive(LIMIT), await client.receive(LIMIT)];
+      assert.equal(ping?.opcode, PING);
+      return reply?.status ?? -1;
+    };
+    assert.equal(await read(), NOT_READY, 'its bytes are there, and those of the variable are not');
+    let status = NOT_READY;
+    while (status === NOT_READY) status = await read(words(region, 0, 0n, room));
+    const beyond = words(region, 0, room, bytes - room);
+    client.post(op('cuMemcpyHtoD_v2'), words(CONTEXT, copy), beyond, SHARED_REGION);
+    const found = await client.call(op('cuMemcpyDtoH_v2'), words(CONTEXT, copy, bytes - room));
+    assert.ok(found.bulk.equals(Buffer.alloc(Number(bytes - room))), 'nothing is written beyond its room');
+    assert.equal(status, 1, 'it is another call, which has no room');
+    client.close();
+    await until('the session to end', () => sessionsNow(host) === 0, LIMIT);
+    assert.doesNotMatch(host.log(), /killed by signal|Sanitizer|runtime error/);
   });
 });

@@ -101,7 +101,6 @@ describe('a host with --device cuda', () => {
       (
         await runProgram('/bin/grep', ['-c', 'libcuda.so.1', `/proc/${worker()}/maps`], {
           env: {},
-          limit: 5000,
         })
       ).code === 0;
     const worker = (): string => /session \d+: unix, .* worker (\d+)\n.*\n?$/.exec(host.log())?.[1] ?? 'none';
@@ -213,7 +212,7 @@ describe('a host with --device cuda', () => {
     await until('its session to end', () => sessionsNow(host) === 1);
     // The driver behind has a process of its own that must see the end first; with TSan its end takes a second.
     let now = '';
-    const end = performance.now() + 5000;
+    const end = performance.now() + 30_000;
     while (now !== whole && performance.now() < end) now = (await watcher.ask('info')).values[0] ?? '';
     assert.equal(now, whole);
   });

@@ -27,7 +27,7 @@ export interface Loader {
 
 export async function makeLoader(): Promise<Loader> {
   const program = await buildProgram({
-    name: `device_profile-${process.pid}`,
+    name: 'device_profile',
     libraries: ['jansson'],
     sources: [
       'test/shim/programs/device_profile.c',
@@ -48,10 +48,7 @@ export async function makeLoader(): Promise<Loader> {
       await writeFile(file, text);
       return { ...(await runProgram(program, [file])), file };
     },
-    remove: async () => {
-      await rm(scratch, { recursive: true, force: true });
-      await rm(program, { force: true });
-    },
+    remove: () => rm(scratch, { recursive: true, force: true }),
   };
 }
 

@@ -230,12 +230,10 @@ describe('the devices that a guest sees', () => {
   });
 
   it('are chosen of a real driver by CUDA_VISIBLE_DEVICES in the worker, so that it knows no other', async () => {
-    const host = kept(await startChain(scratch.path, TWO, conf('allow unix devices=1\n')));
+    kept(await startChain(scratch.path, TWO, conf('allow unix devices=1\n')));
     assert.deepEqual(await seen(address), { names: [H200], uuids: [uuidOf('h200')] });
     const shell = open();
     await askAll(shell, ['init', 'ctx 0', `alloc ${5 * MIB}`, 'use 1']);
-    const worker = [...host.log().matchAll(/worker (\d+)$/gm)].at(-1)?.[1];
-    assert.ok(worker !== undefined);
     assert.equal((await status()).devices[0]?.used, 0);
     assert.ok(((await status()).devices[1]?.used ?? 0) >= 5 * MIB);
   });

@@ -102,7 +102,7 @@ describe('a driver behind a host', () => {
     stuck.ask('sync', 60_000).catch(() => undefined);
     await new Promise((resolve) => setTimeout(resolve, 500));
     stuck.kill();
-    await until('the worker to end', () => !existsSync(`/proc/${worker}`), 5000);
+    await until('the worker to end', () => !existsSync(`/proc/${worker}`), 30_000);
   });
 
   it('has the JIT options whose values are numbers, and no count without its table', async () => {
@@ -141,6 +141,16 @@ describe('a driver behind a host', () => {
     await start('patient');
     await run('blocked_calls', 'load');
   });
+
+  for (const [name, sentence] of [
+    ['begins', 'a context'],
+    ['primary_begins', 'the context of a device'],
+  ] as const) {
+    it(`begins ${sentence} for one thread of a guest while it serves another`, async () => {
+      await start('context=100,begins');
+      await run('blocked_calls', name);
+    });
+  }
 
   const ENDED: Readonly<Record<string, string>> = {
     freed: 'frees memory',

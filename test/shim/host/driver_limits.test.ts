@@ -3,6 +3,8 @@
  * The driver is the stand-in (programs/stand_in_driver.c).
  */
 import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -124,6 +126,53 @@ describe('a driver with limits', () => {
     assert.equal(ended.devices[0]?.used, 0);
   });
 
+  it('counts to memory= what pools keep, once, and until the driver releases it', async () => {
+    const used = `${scratch.path}/used`;
+    writeFileSync(used, String(100 * MIB));
+    host = await startStandIn('pools', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--nvml-library', await standInNvml(), '--config', conf('allow any memory=512M\n')],
+      env: { STAND_IN_BYTES: used },
+    });
+    const shell = open(host.address);
+    const use = async (mib: number): Promise<string> =>
+      (await askAll(shell, [`poolalloc ${mib * MIB}`])).values[0] ?? '';
+    // The first 100 MiB are the context's. The pool keeps 300 MiB.
+    await askAll(shell, ['init', 'ctx 0', `poolkeep ${2 ** 40}`]);
+    await askAll(shell, [`poolfree ${await use(300)}`, 'streamsync 0']);
+    assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
+    const again = await use(300);
+    const more = await use(100);
+    assert.equal((await shell.ask(`poolalloc ${50 * MIB}`)).result, OUT_OF_MEMORY);
+    await askAll(shell, [`poolfree ${again}`, `poolfree ${more}`, `pooltrim ${50 * MIB}`]);
+    const memory = (await askAll(shell, [`alloc ${300 * MIB}`])).values[0] ?? '';
+    await askAll(shell, [`free ${memory}`, 'sync', 'pooltrim 0']);
+
+    // Without a threshold the driver releases the memory when the program waits for the stream.
+    await askAll(shell, ['poolkeep 0', `poolfree ${await use(300)}`]);
+    assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
+    const whole = (await askAll(shell, ['streamsync 0', `alloc ${400 * MIB}`])).values[0] ?? '';
+    await askAll(shell, [`free ${whole}`, 'sync']);
+
+    // A wait releases it also if an earlier one could not, and so does a wait for an event.
+    const little = (await askAll(shell, ['alloc 1000'])).values[0] ?? '';
+    const event = (await askAll(shell, ['event 0'])).values[0] ?? '';
+    for (const wait of [
+      [`async ${little} 1000 0`, 'streamsync 0'],
+      [`record ${event} 0`, `eventsync ${event}`],
+    ]) {
+      await askAll(shell, [
+        `poolkeep ${2 ** 40}`,
+        `poolfree ${await use(300)}`,
+        'streamsync 0',
+        'poolkeep 0',
+      ]);
+      assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
+      const memory = (await askAll(shell, [...wait, `alloc ${390 * MIB}`])).values[0] ?? '';
+      await askAll(shell, [`free ${memory}`, 'sync']);
+    }
+  });
+
   it('is asked once a second for what it uses, also where NVML does not list the process', async () => {
     const used = `${scratch.path}/used`;
     writeFileSync(used, 'N/A');
@@ -206,6 +255,29 @@ describe('a driver with limits', () => {
     assert.equal(readFileSync(`/proc/${pid}/timerslack_ns`, 'utf8').trim(), '1');
   });
 
+  it('is waited for without a system call in each call that looks for the output of kernels', {
+    skip: process.getuid?.() !== 0 ? 'only root may trace another process' : whyNoStrace(),
+  }, async () => {
+    const [waits, trace] = [640, `${scratch.path}/trace`];
+    host = await startStandIn('always', { listen: `unix:${scratch.path}/s` });
+    const shell = open(host.address);
+    await askAll(shell, ['init', 'ctx 0', 'info']);
+    const [, pid = ''] = await host.logged(/worker (\d+)$/m);
+    const tracer = spawn('strace', ['-f', '-o', trace, '-e', 'trace=lseek', '-p', pid], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    await once(tracer.stderr, 'data'); // "Process N attached"
+    await askAll(
+      shell,
+      Array.from({ length: waits }, () => 'info'),
+    );
+    tracer.kill('SIGINT');
+    await once(tracer, 'close');
+    const asked = readFileSync(trace, 'utf8').split('lseek(').length - 1;
+    // Only one of 64 calls checks for output that begins with zeros.
+    assert.ok(asked > 0 && asked <= waits / 64 + 1, `${asked} calls of lseek in ${waits} waiting calls`);
+  });
+
   it('is said to keep its state between programs only where NVML says so', async () => {
     const persistence = async (env: Readonly<Record<string, string>>): Promise<string> => {
       host = await startStandIn('always', {
@@ -213,7 +285,7 @@ describe('a driver with limits', () => {
         args: ['--nvml-library', await standInNvml()],
         env,
       });
-      const lines = await makeCalls(await buildCaller('thread', 'nvml_calls'), host.address, [
+      const lines = await makeCalls(await buildCaller('thread'), host.address, [
         'init',
         'number:persistence,0',
         'shutdown',
@@ -224,6 +296,10 @@ describe('a driver with limits', () => {
     assert.equal(await persistence({}), '0');
     assert.equal(await persistence({ STAND_IN_PERSISTENCE: '1' }), '1');
   });
+
+  function whyNoStrace(): string | false {
+    return spawnSync('strace', ['-V']).status === 0 ? false : 'strace is not installed';
+  }
 
   function conf(text: string): string {
     writeFileSync(`${scratch.path}/c`, text);

@@ -7,8 +7,8 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { ROOT } from '../cuda/private_programs.js';
-import { builtFile, type Host, SHIM, scratchDirectory, startHost } from '../shim_host.js';
+import { ROOT, runProgram } from '../cuda/private_programs.js';
+import { type Host, SHIM, scratchDirectory, startHost } from '../shim_host.js';
 
 const python = spawnSync('python3', ['-c', 'print(1)'], { encoding: 'utf8' }).status === 0;
 
@@ -52,29 +52,30 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
     scratch.remove();
   });
 
-  const check = (name: string, ...args: readonly string[]) => {
+  // Not spawnSync: this process must read the hosts' logs, because a host blocks when its log is full.
+  const check = async (name: string, ...args: readonly string[]) => {
     const out = path.join(scratch.path, name);
-    const ended = spawnSync(
+    const ended = await runProgram(
       path.join(ROOT, 'scripts/gpu-check'),
       ['--quick', '--build', SHIM, '--out', out, ...args],
-      { encoding: 'utf8', timeout: 120_000 },
+      { limit: 300_000 },
     );
     const report: Report = JSON.parse(readFileSync(path.join(out, 'report.json'), 'utf8'));
-    return { status: ended.status, text: readFileSync(path.join(out, 'report.txt'), 'utf8'), report };
+    return { status: ended.code, text: readFileSync(path.join(out, 'report.txt'), 'utf8'), report };
   };
-  const through = (host: Host): string[] => [
+  const through = (host: Host, build = SHIM): string[] => [
     '--cuda-library',
-    builtFile('libcuda.so.1'),
+    `${build}/libcuda.so.1`,
     '--nvml-library',
-    builtFile('libnvidia-ml.so.1'),
+    `${build}/libnvidia-ml.so.1`,
     '--driver-env',
     `VGPU_HOST=${host.address}`,
     // This driver, and the host behind it, are in directories of root's.
     ...(process.getuid?.() === 0 ? ['--user', 'root'] : []),
   ];
 
-  it('finds equal numbers on both ways and still does not call a simulated device proof', () => {
-    const { status, text, report } = check('equal', ...through(behind));
+  it('finds equal numbers on both ways and still does not call a simulated device proof', async () => {
+    const { status, text, report } = await check('equal', ...through(behind));
     assert.equal(status, 0, text);
     const first = report.parts.find((part) => part.name.startsWith('vectorAdd'));
     const others = report.parts.filter((part) => part !== first);
@@ -105,7 +106,7 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
     assert.match(text, /not proven on a GPU: the device is simulated/);
   });
 
-  it('runs from the archive that --pack makes, without the tree that built it', () => {
+  it('runs from the archive that --pack makes, without the tree that built it', async () => {
     const archive = path.join(scratch.path, 'not yet there/pack.tar.gz');
     const script = path.join(ROOT, 'scripts/gpu-check');
     const packed = spawnSync(script, ['--build', SHIM, '--pack', archive], { encoding: 'utf8' });
@@ -122,6 +123,17 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
     const ended = spawnSync(path.join(there, 'scripts/gpu-check'), args, { encoding: 'utf8' });
     assert.equal(ended.status, 3, ended.stdout + ended.stderr);
     assert.match(ended.stdout, /no CUDA driver[\s\S]*NOT SHOWN A real GPU behind the host/);
+    const parts = ['devices', 'self-check', 'vectorAdd', 'NVML getters', 'cases of both_calls'];
+    const ran = await runProgram(
+      path.join(there, 'scripts/gpu-check'),
+      [
+        ...['--quick', '--out', out, ...through(behind, path.join(there, 'build/shim'))],
+        ...parts.flatMap((name) => ['--only', name]),
+      ],
+      { limit: 120_000 },
+    );
+    assert.equal(ran.code, 0, ran.stdout + ran.stderr);
+    for (const name of parts) assert.match(ran.stdout, new RegExp(`^equal +${name}`, 'm'));
   });
 
   it('has one part for each row that needs a real GPU', () => {
@@ -165,8 +177,8 @@ print(json.dumps(check.only_through(*sys.argv[2:])))`,
     assert.deepEqual(onlyThrough('green.c:3: create() gave 801', query), []);
   });
 
-  it('fails where the driver itself does not compute', () => {
-    const { status, text, report } = check('refused', '--only', 'vectorAdd', ...through(refusing));
+  it('fails where the driver itself does not compute', async () => {
+    const { status, text, report } = await check('refused', '--only', 'vectorAdd', ...through(refusing));
     assert.equal(status, 1, text);
     const first = report.parts.find((part) => part.name.startsWith('vectorAdd'));
     assert.equal(first?.status, 'failed');
@@ -174,8 +186,8 @@ print(json.dumps(check.only_through(*sys.argv[2:])))`,
     assert.equal(report.provenOnGpu, false);
   });
 
-  it('says that there is no GPU, with an exit status of its own', () => {
-    const { status, report } = check('none', '--cuda-library', '/nonexistent/libcuda.so.1');
+  it('says that there is no GPU, with an exit status of its own', async () => {
+    const { status, report } = await check('none', '--cuda-library', '/nonexistent/libcuda.so.1');
     assert.equal(status, 3);
     assert.match(report.verdict, /not proven on a GPU: .*no CUDA driver/);
   });

@@ -54,8 +54,8 @@ describe('with --device cuda', () => {
     load(9, 109n);
     assert.equal(await answer(), NOT_READY);
     assert.ok(performance.now() - began < COMPILES_MS / 2, `${performance.now() - began} ms`);
-    await sleep(COMPILES_MS);
-    assert.ok((await free()) <= before - 8n * 64n * MIB, 'eight are loaded');
+    for (const limit = Date.now() + 60_000; (await free()) > before - 8n * 64n * MIB; await sleep(50))
+      assert.ok(Date.now() < limit, 'eight are loaded');
     // Those eight are done, so there is room.
     const again = performance.now();
     load(9, 109n);
@@ -65,7 +65,7 @@ describe('with --device cuda', () => {
     for (let lane = 1; lane <= 4; lane++) load(lane, 200n + BigInt(lane));
     for (let lane = 1; lane <= 4; lane++) assert.equal(await answer(), NOT_READY);
     // Another thread unloads their modules.
-    for (const limit = Date.now() + 20_000; (await free()) <= before - 6n * 64n * MIB; )
+    for (const limit = Date.now() + 60_000; (await free()) <= before - 6n * 64n * MIB; )
       assert.ok(Date.now() < limit, 'four of them are gone');
   });
 

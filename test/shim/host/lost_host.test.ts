@@ -7,6 +7,7 @@ import {
   type Host,
   type Shell,
   scratchDirectory,
+  sessionsNow,
   sleep,
   startHost,
   startShell,
@@ -17,7 +18,7 @@ const NO_DEVICE = 100;
 const NOT_INITIALIZED = 3;
 const SYSTEM_NOT_READY = 802;
 /** Connect and first answer may take 2 s; the rest is the process itself on a busy machine. */
-const FIRST_LIMIT = 9000;
+const FIRST_LIMIT = 14_000;
 
 describe('a host that is not there', () => {
   let scratch: ReturnType<typeof scratchDirectory>;
@@ -112,12 +113,12 @@ describe('a host that is not there', () => {
     await askAll(shell, ['init', 'ctx 0', 'info']);
     const worker = Number((await host.logged(/worker (\d+)/))[1]);
     process.kill(worker, 'SIGSTOP');
-    const answer = await shell.ask('info', 20_000);
+    const answer = await shell.ask('info', 60_000);
     assert.equal(answer.result, SYSTEM_NOT_READY);
-    assert.ok(answer.milliseconds > 5000 && answer.milliseconds < 18_000, `${answer.milliseconds} ms`);
+    assert.ok(answer.milliseconds > 5000 && answer.milliseconds < 40_000, `${answer.milliseconds} ms`);
     const again = await shell.ask('info');
     assert.equal(again.result, SYSTEM_NOT_READY);
-    assert.ok(again.milliseconds < 2000, 'lost once is lost at once');
+    assert.ok(again.milliseconds < 5000, 'lost once is lost at once');
     process.kill(worker, 'SIGCONT');
     assert.equal(await shell.end(), 0);
   });
@@ -136,7 +137,8 @@ describe('a host that is not there', () => {
     await askAll(shell, ['begin', `load 0 ${module}`, 'function 1 0 empty', launch, 'sync']);
     const filling = open(host.address);
     const [address = ''] = (await askAll(filling, ['init', 'ctx 0', 'alloc 8192'])).values;
-    const workers = [...host.log().matchAll(/worker (\d+)/g)].map((found) => Number(found[1]));
+    await until('both sessions in the log', () => sessionsNow(host) === 2);
+    const workers = [...host.log().matchAll(/, worker (\d+)$/gm)].map((found) => Number(found[1]));
     assert.equal(workers.length, 2);
     for (const worker of workers) process.kill(worker, 'SIGSTOP');
     await askAll(shell, [launch]);
@@ -144,7 +146,7 @@ describe('a host that is not there', () => {
     const answers = [shell.ask('sync', 60_000), filling.ask('sync', 60_000)];
     for (const { result, milliseconds } of await Promise.all(answers)) {
       assert.equal(result, SYSTEM_NOT_READY);
-      assert.ok(milliseconds < 18_000, `${milliseconds} ms`);
+      assert.ok(milliseconds < 40_000, `${milliseconds} ms`);
     }
     for (const worker of workers) process.kill(worker, 'SIGKILL');
   });
@@ -158,7 +160,7 @@ describe('a host that is not there', () => {
     for (const line of ['info', `trip ${address} 64 1`, `free ${address}`, 'alloc 64', 'sync', 'ctx 0']) {
       const answer = await shell.ask(line);
       assert.equal(answer.result, SYSTEM_NOT_READY, line);
-      assert.ok(answer.milliseconds < 4000, line);
+      assert.ok(answer.milliseconds < 9000, line);
     }
     assert.equal((await shell.ask('init')).result, NO_DEVICE);
     await start();

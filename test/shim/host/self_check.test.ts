@@ -5,16 +5,17 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
-import { builtFile } from '../shim_host.js';
+import { builtFile, scratchDirectory } from '../shim_host.js';
 import { standIn, standInNvml } from './stand_in.js';
+import { profile, twoDevices } from './two_devices.js';
 
 async function check(
   words: string,
   more: readonly string[] = [],
   variables: Readonly<Record<string, string>> = {},
   device = 'h100-80gb',
-): Promise<{ readonly status: number | null; readonly stdout: string }> {
-  const { args, env } = await standIn(words, path.join(ROOT, 'profiles/devices', `${device}.json`));
+): Promise<{ readonly status: number | null; readonly stdout: string; readonly stderr: string }> {
+  const { args, env } = await standIn(words, path.resolve(ROOT, 'profiles/devices', `${device}.json`));
   return spawnSync(builtFile('vgpu-hostd'), ['--device', 'cuda', '--self-check', ...args, ...more], {
     encoding: 'utf8',
     timeout: 60_000,
@@ -38,6 +39,17 @@ describe('vgpu-hostd --self-check', () => {
     assert.match(stdout, /^a worker can use this driver$/m);
   });
 
+  it("gives the driver the addresses of a worker's driver", { skip: process.arch !== 'x64' }, async () => {
+    const { status, stderr } = await check('wide');
+    assert.equal(status, 0, stderr);
+    // The daemon prints the first address when it lists its devices, the two confined processes print the others.
+    const [, ...confined] = [...stderr.matchAll(/a TiB at 0x([0-9a-f]+)/g)].map(([, at]) =>
+      BigInt(`0x${at}`),
+    );
+    assert.equal(confined.length, 2, stderr);
+    for (const address of confined) assert.ok(address < 0x7e00_0000_0000n, stderr);
+  });
+
   it('holds sixteen streams while memory is freed, on a device that waits for them', async () => {
     const { status, stdout } = await check('hardware');
     assert.equal(status, 0, stdout);
@@ -59,6 +71,24 @@ describe('vgpu-hostd --self-check', () => {
     assert.match(old.stdout, /^warning: persistence mode of device 0 is off: .*nvidia-persistenced/m);
     const recent = { STAND_IN_VERSION: '580.65.06', STAND_IN_PERSISTENCE: '1' };
     assert.doesNotMatch((await check('always', nvml, recent, 'p40')).stdout, /^warning: (?:device|pers)/m);
+  });
+
+  it('lists the MIG instances of a GPU, and runs each step on one of them', async (t) => {
+    const scratch = scratchDirectory();
+    t.after(() => scratch.remove());
+    twoDevices(`${scratch.path}/two.json`);
+    const uuids = ['a100-40gb', 'h200'].map((name) => profile(name).devices[0]?.uuid.slice(4) ?? '');
+    const nvml = ['--nvml-library', await standInNvml()];
+    const { status, stdout } = await check(
+      'mig',
+      nvml,
+      { STAND_IN_MIG: uuids.join() },
+      `${scratch.path}/two`,
+    );
+    assert.equal(status, 0, stdout);
+    for (const index of [0, 1])
+      assert.match(stdout, new RegExp(`^device ${index}: .*, a MIG instance$`, 'm'));
+    assert.match(stdout, /^a worker can use this driver$/m);
   });
 
   it('names the system calls that were denied, also when the driver does without them', async () => {

@@ -1,7 +1,7 @@
 /**
- * Shares of a device: share= and weight= of hostd.conf, on the simulated GPU and with the stand-in for NVIDIA's driver. What the
- * stand-in cannot show: how the driver itself divides a GPU between processes, what a host function costs there, and kernels
- * that another process's kernels slow down. Each of its processes has a device of its own.
+ * Shares of a device: share= and weight= of hostd.conf, on the simulated GPU, with our own library as the driver, whose
+ * processes share one simulated GPU, and with the stand-in for NVIDIA's driver, each of whose processes has a device of its
+ * own. What they cannot show: how the driver itself divides a GPU between processes, and what a host function costs there.
  */
 
 import assert from 'node:assert/strict';
@@ -21,6 +21,7 @@ import {
   SHIM,
   scratchDirectory,
   sleep,
+  startChain,
   startHost,
   startShell,
   VARIANT,
@@ -49,7 +50,7 @@ const COUNTING = `.version 7.0
 .visible .entry k(.param .u32 p) { ret; }
 `;
 
-for (const device of ['software', 'stand-in'] as const) {
+for (const device of ['software', 'our own library', 'stand-in'] as const) {
   describe(`shares of a device (${device})`, {
     skip:
       device === 'stand-in' &&
@@ -67,9 +68,9 @@ for (const device of ['software', 'stand-in'] as const) {
       const args = ['--listen', `tcp:127.0.0.1:${PORT}`, '--config', `${scratch.path}/conf`].concat([
         ...['--control', `${scratch.path}/control`],
       ]);
-      host = await (device === 'software'
-        ? startHost({ listen, args })
-        : startStandIn(words, { listen, args }));
+      if (device === 'software') host = await startHost({ listen, args });
+      else if (device === 'stand-in') host = await startStandIn(words, { listen, args });
+      else host = await startChain(scratch.path, [], args);
     };
     // Of kernels that several sessions share a processor for, compiled ones too; and such that a turn has several.
     const steps = device !== 'software' ? '4000' : compiles === false ? '3000000' : '200000';

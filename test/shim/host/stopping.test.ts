@@ -60,7 +60,7 @@ describe('vgpu-hostd ends on SIGTERM', () => {
       busy.push(child);
       await once(child.stdout as NodeJS.ReadableStream, 'data');
     }
-    assert.equal(sessionsNow(host), 20);
+    await until('all sessions in the log', () => sessionsNow(host) === 20);
     const all = workers();
     assert.equal(all.length, 20);
     process.kill(Number(all[0]), 'SIGSTOP');

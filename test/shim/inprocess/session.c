@@ -259,6 +259,11 @@ bool vgpu_session_loads(const struct vgpu_session *session) {
   return true;
 }
 
+bool vgpu_session_has_gates(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
 bool vgpu_session_reads_only(const struct vgpu_session *session) {
   (void)session;
   return false;

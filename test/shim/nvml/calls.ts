@@ -38,9 +38,9 @@ const all = (folder: string): string[] =>
     .map((name) => `shim-src/${folder}/${name}`);
 
 /** libnvidia-ml's own sources and a caller in one program, so that the sanitizers see all of it. */
-export function buildCaller(sanitize: (typeof SANITIZERS)[number], name: string): Promise<string> {
+export function buildCaller(sanitize: (typeof SANITIZERS)[number]): Promise<string> {
   return buildProgram({
-    name: `${name}-${sanitize.replace(',', '-')}`,
+    name: `nvml_calls-${sanitize.replace(',', '-')}`,
     sanitize,
     sources: [
       'test/shim/programs/nvml_calls.c',

@@ -26,7 +26,7 @@ async function exists(file: string): Promise<boolean> {
   }
 }
 
-/** Starts it on a socket of its own and waits until it listens; throws with its words if it does not. */
+/** Starts vgpu-hostd on a new socket and waits until it serves. If it does not, throws with its output. */
 export async function startHostd(args: readonly string[] = []): Promise<Hostd> {
   const scratch = await mkdtemp(path.join(os.tmpdir(), 'hostd-'));
   const socket = path.join(scratch, 'hostd.sock');
@@ -39,8 +39,9 @@ export async function startHostd(args: readonly string[] = []): Promise<Hostd> {
   child.stderr?.on('data', (data: Buffer) => {
     words += data.toString();
   });
-  for (let waited = 0; !(await exists(socket)); waited += 20) {
-    if (child.exitCode !== null || waited > 5000) throw new Error(`vgpu-hostd does not listen: ${words}`);
+  // The socket file exists before vgpu-hostd listens.
+  for (let waited = 0; !words.includes('device 0'); waited += 20) {
+    if (child.exitCode !== null || waited > 60_000) throw new Error(`vgpu-hostd does not listen: ${words}`);
     await sleep(20);
   }
   return {

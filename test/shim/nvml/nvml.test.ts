@@ -17,7 +17,7 @@ for (const sanitize of SANITIZERS) {
     let host: TestHost;
 
     before(async () => {
-      program = await buildCaller(sanitize, 'nvml_calls');
+      program = await buildCaller(sanitize);
       scratch = await mkdtemp(path.join(os.tmpdir(), 'nvml-'));
       socket = path.join(scratch, 'host.sock');
     });

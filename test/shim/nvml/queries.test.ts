@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
@@ -130,6 +131,27 @@ describe('a getter of NVML that the host answers', () => {
     });
   });
 
+  it('describes the one of two devices that the guest sees, with --device cuda', async () => {
+    const two = ['--profile', twoDevices(`${scratch.path}/own.json`)];
+    const conf = ['--config', `${scratch.path}/own.conf`];
+    writeFileSync(`${scratch.path}/own.conf`, 'allow unix devices=1\n');
+    await withHost(startHost({ listen: `unix:${scratch.path}/both`, args: two }), async (behind) => {
+      const alone = startHost({ listen: `unix:${scratch.path}/alone`, args: [...two, ...conf] });
+      const direct = await withHost(alone, ask);
+      const front = startHost({
+        device: 'cuda',
+        listen: `unix:${scratch.path}/own`,
+        args: [
+          ...['--cuda-library', builtFile('libcuda.so.1'), '--nvml-library', builtFile('libnvidia-ml.so.1')],
+          ...conf,
+        ],
+        env: { VGPU_HOST: behind.address },
+      });
+      assert.deepEqual([...(await withHost(front, ask))], [...direct]);
+      assert.notDeepEqual([...(await ask(behind))], [...direct], 'another device has other values');
+    });
+  });
+
   it('tells the utilization of the processes of its guest alone', async () => {
     const nvml = await standInNvml();
     const args = ['--nvml-library', nvml];
@@ -141,7 +163,7 @@ describe('a getter of NVML that the host answers', () => {
       assert.doesNotMatch(sample, /^0 01000000/);
       assert.equal(answers.get('nvmlDeviceGetProcessUtilization length'), '7 1');
       assert.equal(answers.get('nvmlDeviceGetSerial 0 0'), '0 "1651424048039"');
-      const caller = await buildCaller('thread', 'nvml_calls');
+      const caller = await buildCaller('thread');
       const [, loads] = await makeCalls(caller, host.address, ['init', 'loads:0', 'shutdown']);
       assert.equal(loads?.text, '1 10 5 0 0');
     });

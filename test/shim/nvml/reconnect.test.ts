@@ -25,7 +25,7 @@ for (const sanitize of SANITIZERS) {
 
     before(async () => {
       scratch = scratchDirectory();
-      program = await buildCaller(sanitize, 'nvml_reconnect');
+      program = await buildCaller(sanitize);
     });
     after(() => scratch.remove());
     beforeEach(async () => {

@@ -1,7 +1,7 @@
 /*
- * activation SOCKET NOTIFY PROGRAM ARGUMENTS: does for PROGRAM what systemd does for a socket-activated
- * Type=notify service: hands over a listening unix socket as descriptor 3 and prints what it is told on
- * NOTIFY, a line a datagram. SIGTERM is passed on.
+ * activation SOCKET NOTIFY PROGRAM ARGUMENTS: starts PROGRAM as systemd starts a socket-activated Type=notify
+ * service: descriptor 3 is a listening unix socket, and each datagram to NOTIFY is printed as a line. SIGTERM
+ * is passed on.
  */
 #include <poll.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ static int bound(int type, const char *path) {
   return descriptor;
 }
 
-/* Prints the waiting datagrams, a line each. */
+/* Prints the waiting datagrams, one line each. */
 static void tell(int notified) {
   char text[256];
   ssize_t got;

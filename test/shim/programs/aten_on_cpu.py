@@ -1,7 +1,7 @@
-"""Importing this runs PyTorch's own operations on tensors of a GPU by the CPU: copy there, compute, copy back.
+"""Importing this module makes the CPU carry out PyTorch's own operations on GPU tensors: copy there, compute, copy back.
 
-ATen's kernels exist as machine code only, which a simulated GPU does not run. With this, what a program computes with
-Triton is all that the device computes, and the rest of the program has right numbers around it.
+ATen's kernels exist as machine code only, which a simulated GPU does not run. So the device computes only the
+program's Triton kernels, and all other operations return correct numbers.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import torch
 
 libcuda = ctypes.CDLL("libcuda.so.1")
 
-# Views, memory and what waits: these take no kernel, and mean the device's own memory.
+# Views, memory and waits: these need no kernel, and use the device's own memory.
 OWN = (
     "empty", "resize", "set_", "as_strided", "view", "_reshape_alias", "unfold", "record_stream", "is_pinned",
     "_pin_memory", "_local_scalar_dense", "_lazy_clone", "is_set_to", "_fused_", "is_same_size", "data_ptr",
@@ -25,7 +25,7 @@ def move(name, to, from_, size):
 
 
 class Moved:
-    """Copies of the storages that a call names, one each: views of one storage stay views of one."""
+    """One copy of each storage that a call names: views of one storage stay views of one storage."""
 
     def __init__(self):
         self.copies = {}
@@ -47,7 +47,7 @@ class Moved:
             return type(value)(self.to_cpu(one) for one in value)
         if isinstance(value, torch.device) and value.type == "cuda":
             return torch.device("cpu")
-        # A random number has to come from the CPU's generator; the seeds of the two differ.
+        # Random numbers must come from the CPU's generator: the GPU's generator has another seed.
         return None if isinstance(value, torch.Generator) and value.device.type == "cuda" else value
 
     def back(self, value, written):
@@ -90,7 +90,7 @@ def through_cpu(op):
         for (cpu, cuda), shape in zip(written, before):
             if cuda.device.type != "cuda":
                 continue
-            if cpu.shape != shape:  # an out= of another size
+            if cpu.shape != shape:  # out= has another size
                 cuda.resize_(cpu.shape)
                 move("cuMemcpyHtoD_v2", cuda.data_ptr(), cpu.contiguous().data_ptr(), cpu.nbytes)
         for storage, there in moved.copies.values():
@@ -103,7 +103,7 @@ def through_cpu(op):
 
 
 def zero(tensor):
-    """Inductor's timing clears a buffer of the cache's size before each launch: that is no work for the CPU."""
+    """Inductor's timing clears a buffer of the cache's size before each launch. The CPU must not do that."""
     if not tensor.is_contiguous():
         return through_cpu(torch.ops.aten.zero_.default)(tensor)
     size, stream = ctypes.c_size_t(tensor.nbytes), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)

@@ -1,9 +1,9 @@
 /*
- * One thread of a program waits in a call for long while another one makes short calls: neither sleeps by the
- * clock, and the short calls are about as quick as without the waiting thread. Prints "RATIO NAPS BESIDE
- * ALONE": the rate of the short calls beside the waiting thread, divided by their rate without it, how often
- * the two threads called nanosleep() meanwhile, and the microseconds of a call beside it and without it. The
- * two rates are measured in turn.
+ * One thread waits in a long call while another thread makes short calls. Neither thread may sleep by the
+ * clock, and the waiting thread must not slow the short calls down. Prints "RATIO NAPS BESIDE ALONE": the
+ * rate of the short calls beside the waiting thread divided by their rate without it, the number of
+ * nanosleep() calls of both threads, and the microseconds of a short call beside the waiting thread and
+ * without it. The two rates are measured in turn.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ static int (*waiting_call)(void);
 static atomic_uint naps;
 static _Thread_local bool counted;
 
-/* In the place of the C library's: the library under test calls this one. */
+/* Replaces the C library's function, also for the library under test. */
 __attribute__((visibility("default"))) int nanosleep(const struct timespec *time, struct timespec *rest) {
   if (counted) atomic_fetch_add(&naps, 1);
   return (int)syscall(SYS_nanosleep, time, rest);
@@ -63,7 +63,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Nanoseconds of the quickest of some series of calls. */
+/* Returns the nanoseconds of the fastest of several series of calls. */
 static uint64_t quickest(void) {
   uint64_t quickest = UINT64_MAX;
   size_t free_bytes, total;
@@ -104,7 +104,7 @@ static void beside(void) {
     OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, uint32_t, unsigned), work, flag, 1, 1));
     OK(CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), data, 7, sizeof seen, work));
     pthread_create(&thread, NULL, wait_long, context);
-    usleep(30000); /* the waiting thread has been waiting for long */
+    usleep(30000); /* by now the waiting thread is in its long wait */
     counted = true;
     const uint64_t together = quickest();
     ratios[round] = (double)alone / (double)together;

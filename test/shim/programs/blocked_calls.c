@@ -51,7 +51,7 @@ static void begin_work(void) {
   OK(fill_later(7));
 }
 
-/* The other thread. */
+/* The thread that releases the work. */
 static void *let_go(void *context) {
   MUST(CALL(cuCtxSetCurrent, (void *), context));
   void *mine = make_stream(NON_BLOCKING);
@@ -233,8 +233,8 @@ static void *gets_memory(void *unused) {
 }
 
 /*
- * `end` has returned to the program, and the driver continues it. The next call of this thread then waits for
- * it.
+ * `end` returns while the driver is still at work. The next call of this thread waits for the end of that
+ * work.
  */
 static void held(void (*end)(void *thing), void *thing, int (*call)(void)) {
   pthread_t thread;
@@ -260,6 +260,39 @@ static void *make_context(void) {
   return context;
 }
 
+/* A context begins while another thread allocates memory in an earlier one. */
+static void begins(void *earlier, int (*begin)(void)) {
+  pthread_t thread;
+  other = earlier;
+  pthread_create(&thread, NULL, gets_memory, NULL);
+  OK(begin());
+  atomic_store(&ended, true);
+  pthread_join(thread, NULL);
+}
+static int create_context(void) {
+  void *context = NULL;
+  return CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0);
+}
+static void context_begins(void) {
+  void *primary = NULL;
+  MUST(CALL(cuCtxGetCurrent, (void **), &primary));
+  check_alloc(4096); /* now the host has it */
+  begins(primary, create_context);
+  check_alloc(4096);
+}
+static void *of_device;
+static int use_primary(void) {
+  OK(CALL(cuCtxSetCurrent, (void *), of_device));
+  check_alloc(4096);
+  return 0;
+}
+static void primary_begins(void) {
+  void *context = NULL;
+  MUST(CALL(cuCtxGetCurrent, (void **), &of_device));
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
+  begins(context, use_primary);
+}
+
 static void free_it(void *address) {
   OK(CALL(cuMemFree_v2, (devptr), *(devptr *)address));
 }
@@ -277,7 +310,7 @@ static void reset_primary(void *nothing) {
   OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
 }
 
-/* After that the memory is free, for the thread that freed it. */
+/* After the call the memory is free for the thread that freed it. */
 static void memory_is_freed(void) {
   MUST(CALL(cuCtxGetCurrent, (void **), &other));
   size_t before = check_free_memory();
@@ -480,6 +513,8 @@ static const struct check_case cases[] = {{"unpinned", pinned_is_given_back},
                                           {"module", module_is_unloaded},
                                           {"ended", context_is_destroyed},
                                           {"reset", primary_is_reset},
+                                          {"begins", context_begins},
+                                          {"primary_begins", primary_begins},
                                           {"load", code_is_loaded},
                                           {"context", context_is_waited_for},
                                           {"stream", stream_is_waited_for},

@@ -1,4 +1,4 @@
-/* Memory of both sides: mapped pinned memory and managed memory, or the word that there is none. */
+/* Memory of both sides: mapped pinned memory and managed memory, or an error if there is none. */
 #include <unistd.h>
 
 #include "check.h"
@@ -37,6 +37,15 @@ static int attribute(int which) {
   int value = -1;
   MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &value, which, 0));
   return value;
+}
+
+/* The test sets SHARES_MEMORY: 1 if program and device share memory over its transport. */
+static void offered(void) {
+  const char *shares = getenv("SHARES_MEMORY");
+  if (shares == NULL) return;
+  IS(atoi(shares), attribute(CAN_MAP));
+  IS(atoi(shares), attribute(MANAGED));
+  IS(atoi(shares), attribute(CONCURRENT));
 }
 
 static int wait_for_all(void) {
@@ -80,7 +89,7 @@ static void mapped(void) {
       TRUE(told == at);
       in_turn(at, memory);
     }
-    IS(INVALID_VALUE, CALL(cuMemFree_v2, (devptr), (devptr)(uintptr_t)memory)); /* not what it is */
+    IS(INVALID_VALUE, CALL(cuMemFree_v2, (devptr), (devptr)(uintptr_t)memory)); /* the wrong call */
     OK(CALL(cuMemFreeHost, (void *), memory));
     IS(INVALID_VALUE, CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), &at, memory, 0));
   }
@@ -303,10 +312,15 @@ static void variables(void) {
   OK(wait_for_all());
 }
 
-static const struct check_case cases[] = {{"mapped", mapped},     {"managed", managed},
-                                          {"in_order", in_order}, {"at_the_same_time", at_the_same_time},
-                                          {"arrived", arrived},   {"variables", variables},
-                                          {"advice", advice},     {"many", many}};
+static const struct check_case cases[] = {{"offered", offered},
+                                          {"mapped", mapped},
+                                          {"managed", managed},
+                                          {"in_order", in_order},
+                                          {"at_the_same_time", at_the_same_time},
+                                          {"arrived", arrived},
+                                          {"variables", variables},
+                                          {"advice", advice},
+                                          {"many", many}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -1,7 +1,6 @@
 /*
- * A kernel that runs until the program lets it end. Meanwhile the program asks how far its streams are, works
- * in other streams, and queues work behind the kernel. A call that waits for the kernel without a reason
- * never returns here.
+ * A kernel runs until the program ends it. Meanwhile the program queries its streams, works in other streams,
+ * and queues work behind the kernel. A call that waits for the kernel without a reason never returns here.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -101,7 +100,7 @@ static struct spinning prepare(void *stream) {
   return made;
 }
 
-/* It spins, and an event is recorded behind it. */
+/* Launches the spinning kernel and records an event behind it. */
 static struct spinning start(void *stream, unsigned blocks) {
   struct spinning made = prepare(stream);
   MUST(spin(&made, made.flag, blocks, 0));
@@ -109,7 +108,7 @@ static struct spinning start(void *stream, unsigned blocks) {
   return made;
 }
 
-/* The kernel has ended, and all of its blocks saw `value`. */
+/* Checks that the kernel has ended and that all of its blocks saw `value`. */
 static void has_ended(const struct spinning *spinning, unsigned blocks, unsigned value) {
   OK(wait_for(spinning->stream));
   OK(ask(spinning->stream));
@@ -196,7 +195,7 @@ static void is_watched(void) {
   has_ended(&spinning, 1, 9);
 }
 
-/* Calls that are queued behind a kernel run after it, in their order, and so do those behind them. */
+/* Calls that are queued behind a kernel run after it, in their order. */
 static void queues_behind(void) {
   struct spinning spinning = prepare(stream_with(NON_BLOCKING));
   void *function = put_function(), *third = stream_with(NON_BLOCKING), *after = new_event();
@@ -214,7 +213,7 @@ static void queues_behind(void) {
   OK(record(after, third));
   for (unsigned i = 0; i < WORDS; i++) bytes[i] = 5;
   OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), memory, bytes, 16, spinning.stream));
-  memset(bytes, 0, sizeof bytes); /* its bytes were taken */
+  memset(bytes, 0, sizeof bytes); /* the call has copied its bytes */
   IS(NOT_READY, ask(third));
   IS(NOT_READY, ask_event(spinning.event));
   IS(NOT_READY, ask_event(after));
@@ -230,7 +229,7 @@ static void queues_behind(void) {
   IS(5, word(memory + 4, third));
 }
 
-/* A second kernel behind the first one is queued when it begins, and can be asked about, too. */
+/* A second kernel is queued behind the first, and its event can be queried, too. */
 static void second_one(void) {
   struct spinning spinning = prepare(stream_with(NON_BLOCKING));
   devptr second = check_alloc(4);
@@ -250,7 +249,7 @@ static void second_one(void) {
   IS(6, word(spinning.seen + 4, spinning.other));
 }
 
-/* A graph's other nodes come before what is queued behind the graph. */
+/* All nodes of a graph run before work that is queued behind the graph. */
 static void graphs_keep_order(void) {
   struct spinning spinning = prepare(stream_with(NON_BLOCKING));
   void *graph = NULL, *exec = NULL, *function = put_function();
@@ -274,11 +273,11 @@ static void graphs_keep_order(void) {
   IS(20, word(spinning.seen, spinning.stream));
 }
 
-/* Its error is told once it has ended, and by the calls behind it. */
+/* The error of a kernel is returned after the kernel has ended, and by the calls behind it. */
 static void fails_late(void) {
   struct spinning spinning = prepare(stream_with(NON_BLOCKING));
   devptr memory = check_alloc(4);
-  OK(spin(&spinning, spinning.flag, 1, 64)); /* no memory is there */
+  OK(spin(&spinning, spinning.flag, 1, 64)); /* an address without memory */
   OK(fill(memory, 1, 1, spinning.stream));
   OK(record(spinning.event, spinning.stream));
   IS(NOT_READY, ask_event(spinning.event));
@@ -296,7 +295,7 @@ static void *wait_in_thread(void *argument) {
   return NULL;
 }
 
-/* A thread waits for the kernel, and another one asks and lets it end. */
+/* One thread waits for the kernel; another thread queries the kernel and ends it. */
 static void is_waited_for(void) {
   struct spinning spinning = start(stream_with(NON_BLOCKING), 1);
   pthread_t thread;
@@ -332,7 +331,7 @@ static void later_ones_are_not_waited_for(void) {
   IS(3, word(spinning.seen + 4, spinning.other));
 }
 
-/* Other streams and their events are waited for meanwhile, and code is looked up. */
+/* Meanwhile the program waits for other streams and their events, and looks code up. */
 static void delays_no_other(void) {
   struct spinning spinning = prepare(stream_with(NON_BLOCKING));
   devptr memory = check_alloc(4);
@@ -340,7 +339,7 @@ static void delays_no_other(void) {
   unsigned *pinned = NULL;
   MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&pinned, 4096, 0));
   MUST(CALL(cuModuleLoadData, (void **, const void *), &module, put_text));
-  /* The first one makes a host of --device cuda allocate, which a simulated GPU does afterwards only. */
+  /* The first copy makes a host with --device cuda allocate memory; a simulated GPU allocates later. */
   OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), pinned, memory, 4, spinning.other));
   OK(wait_for(spinning.other));
   OK(spin(&spinning, spinning.flag, 2, 0));
@@ -360,7 +359,7 @@ static void delays_no_other(void) {
   IS(100, word(spinning.seen + 4, spinning.other));
 }
 
-/* The program leaves in the middle of it. Its host must not wait for the kernel. */
+/* The program ends while the kernel runs. Its host must not wait for the kernel. */
 static void is_left(void) {
   struct spinning spinning = start(stream_with(NON_BLOCKING), 2);
   IS(NOT_READY, ask_event(spinning.event));
@@ -386,7 +385,9 @@ static void sees_the_program(void) {
   has_ended(&spinning, 3, 5);
 }
 
-/* A copy behind the kernel takes what the program has written to pinned memory before the kernel ended. */
+/*
+ * A copy behind the kernel reads the bytes that the program wrote to pinned memory before the kernel ended.
+ */
 static void copies_afterwards_of(unsigned words, bool by_value) {
   struct spinning spinning = prepare(stream_with(NON_BLOCKING));
   volatile unsigned *pinned = NULL;
@@ -436,7 +437,7 @@ static void is_the_load(void) {
   MUST(((int (*)(unsigned, void **))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2"))(0, &device));
   TRUE(load_becomes(nvml, device, 0, 5));
   struct spinning spinning = start(stream_with(NON_BLOCKING), 1);
-  TRUE(load_becomes(nvml, device, 10, 100)); /* processor time: less of it on a busy machine */
+  TRUE(load_becomes(nvml, device, 10, 100)); /* the load is processor time, so a busy machine has less */
   OK(fill(spinning.flag, 5, 1, spinning.other));
   OK(wait_for(spinning.stream));
   TRUE(load_becomes(nvml, device, 0, 5));

@@ -71,7 +71,7 @@ static void do_load(char **word, int as_library) {
   char log[4096] = "";
   int names[16] = {5, 6}; /* error log buffer and its size */
   void *values[16] = {log, (void *)(uintptr_t)number(word[4])};
-  /* Any options: "options 24=1,29=0". */
+  /* Other options: "options 24=1,29=0". */
   const char *list = word[3] != NULL && strcmp(word[3], "options") == 0 ? word[4] : NULL;
   for (char *end; list != NULL && options < 16; list = *end == ',' ? end + 1 : NULL) {
     names[options] = (int)strtol(list, &end, 10);

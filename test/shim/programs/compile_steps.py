@@ -24,7 +24,7 @@ def count(*_, **__):
 
 
 def count_launches():
-    """A step in which nothing of Triton ran compares PyTorch with itself."""
+    """Counts launches of Triton kernels: a step without a launch would compare PyTorch with itself."""
     from torch._inductor.runtime import triton_heuristics
 
     run = triton_heuristics.CachingAutotuner.run

@@ -1,5 +1,5 @@
 /*
- * crowd NUMBER: that many connections at once to the address in VGPU_HOST, as of guests that begin in the
+ * crowd NUMBER: makes NUMBER connections at once to the address in VGPU_HOST, like guests that start at the
  * same moment. Prints how many connected, how many were refused, and how many still wait after two seconds.
  */
 #include <poll.h>

@@ -1,6 +1,7 @@
 /*
- * Copies of every length and alignment by each loop that copies memory of a PCI device: the bytes arrive, and
- * those around them stay. It includes the source, because a processor chooses only one of the loops.
+ * Copies memory of every length and alignment with each loop that copies memory of a PCI device: the bytes
+ * arrive, and the bytes around them stay. Includes the source file, because a processor uses only one of the
+ * loops.
  */
 #include "wire/device_copy.c"
 

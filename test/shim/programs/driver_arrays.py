@@ -18,7 +18,7 @@ def call(name, *args):
 
 
 class OnDevice:
-    """What Triton asks of an argument: data_ptr() and dtype."""
+    """The members of an argument that Triton uses: data_ptr() and dtype."""
 
     def __init__(self, array):
         self.array = np.ascontiguousarray(array)
@@ -43,5 +43,5 @@ class OnDevice:
 
 
 def empty_like(array):
-    """Filled with what no kernel leaves: a value that is not written is seen."""
+    """Filled with a value that no kernel writes, so that a missing write is found."""
     return OnDevice(np.full(array.shape, -77, array.dtype))

@@ -125,7 +125,10 @@ static void *init_thread(void *result) {
   return NULL;
 }
 
-/* initmany COUNT: cuInit in COUNT threads at once; prints how many got which of two results. */
+/*
+ * initmany COUNT: calls cuInit in COUNT threads at once; prints the number of threads for each of two
+ * results.
+ */
 static void do_init_many(unsigned count) {
   pthread_t threads[256];
   int results[256], same = 0;
@@ -261,8 +264,8 @@ static bool context_command(const char *command, char **words) {
 }
 
 /*
- * Replaces the C library's function, for libcuda too, and counts its calls. So the system calls of a burst
- * are known without a tracer, which would slow each of them down.
+ * Replaces the C library's function, also for libcuda, and counts its calls. A tracer would count them, too,
+ * but slow down each system call.
  */
 static _Atomic unsigned long sends;
 
@@ -272,6 +275,31 @@ __attribute__((visibility("default"))) ssize_t sendmsg(int descriptor, const str
   if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "sendmsg");
   sends++;
   return real(descriptor, message, flags);
+}
+
+/* The device's default pool, in the default stream. */
+static bool pool_command(const char *command, char **words) {
+  uint64_t value = number(words[0]);
+  void *pool = NULL;
+  int result = 0;
+  if (strcmp(command, "poolalloc") == 0) {
+    devptr made = 0;
+    result = CALL((devptr *, size_t, void *), cuMemAllocAsync, &made, value, NULL);
+    printf("poolalloc %d 0x%" PRIx64 "\n", result, made);
+  } else if (strcmp(command, "poolfree") == 0) {
+    printf("poolfree %d\n", CALL((devptr, void *), cuMemFreeAsync, value, NULL));
+  } else if (strcmp(command, "poolkeep") == 0) {
+    result = CALL((void **, int), cuDeviceGetDefaultMemPool, &pool, 0);
+    if (result == 0) result = CALL((void *, int, void *), cuMemPoolSetAttribute, pool, 4, &value);
+    printf("poolkeep %d\n", result);
+  } else if (strcmp(command, "pooltrim") == 0) {
+    result = CALL((void **, int), cuDeviceGetDefaultMemPool, &pool, 0);
+    if (result == 0) result = CALL((void *, size_t), cuMemPoolTrimTo, pool, value);
+    printf("pooltrim %d\n", result);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 static bool memory_command(const char *command, char **words) {
@@ -414,7 +442,7 @@ int main(void) {
     if (command == NULL) continue;
     for (int i = 0; i < 5; i++) words[i] = strtok_r(NULL, " \n", &save);
     if (!device_command(command, words) && !context_command(command, words) &&
-        !memory_command(command, words) && !other_command(command, words)) {
+        !pool_command(command, words) && !memory_command(command, words) && !other_command(command, words)) {
       printf("unknown %s\n", command);
     }
   }

@@ -25,8 +25,8 @@ struct config {
 enum { UNKNOWN_ATTRIBUTE = 60 };
 
 /*
- * A launch attribute that no driver knows. The library does not know which ones the driver of the host has,
- * so the host refuses it, after the launch has returned.
+ * Launches with an attribute that no driver knows. Only the host knows the attributes of its driver, so the
+ * host refuses the launch, after the call has returned.
  */
 static void begin_failure(void) {
   static void *function;
@@ -87,7 +87,7 @@ static void make_context(void) {
 
 static void make_pinned(void) {
   void *memory = NULL;
-  OK(CALL(cuMemHostAlloc, (void **, size_t, unsigned), &memory, 8192, 2)); /* mapped, where that can be */
+  OK(CALL(cuMemHostAlloc, (void **, size_t, unsigned), &memory, 8192, 2)); /* mapped, if possible */
   OK(CALL(cuMemFreeHost, (void *), memory));
 }
 

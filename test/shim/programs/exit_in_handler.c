@@ -21,7 +21,7 @@
 #define INSIDE 4        /* CUDA_ERROR_DEINITIALIZED */
 #define NVML_INSIDE 999 /* NVML_ERROR_UNKNOWN */
 
-/* Looked up once: the loader is none of the things that are tested. */
+/* Looked up once, because the loader is not under test. */
 static struct {
   int (*set)(devptr, unsigned char, size_t, void *);
   int (*to_device)(devptr, const void *, size_t, void *);
@@ -185,7 +185,7 @@ static void jump(int number) {
   siglongjmp(outside, 1);
 }
 
-/* Calls are refused, which the log says, from the first one that a handler left. */
+/* After a handler has left a call, later calls are refused, and the log reports that. */
 static int leave(void) {
   char log[] = "/tmp/vgpu-left-XXXXXX", text[1024] = "";
   int file = mkstemp(log);
@@ -198,7 +198,7 @@ static int leave(void) {
       setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = 2000}, NULL);
       for (;;) wait_for_work();
     }
-    left = call.synchronize() == INSIDE; /* else it came between two calls */
+    left = call.synchronize() == INSIDE; /* else the signal came between two calls */
   }
   bool told = pread(file, text, sizeof text - 1, 0) > 0 && strstr(text, "left a call by longjmp") != NULL;
   unlink(log);

@@ -3,6 +3,7 @@
  * Each function is released only after the calls. A host whose thread sat in one of them could not release
  * the stream, so these cases would never end.
  */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -13,11 +14,12 @@
 #define GRANULE ((size_t)2 << 20)
 enum { NON_BLOCKING = 1, HOST = 1, DEVICE = 2 };
 
-static atomic_int released, ran;
+static atomic_int released, begun, ran;
 static void *streams[STREAMS];
 
 static void wait_for_release(void *data) {
   (void)data;
+  atomic_store(&begun, 1);
   while (!atomic_load(&released)) usleep(200);
   atomic_fetch_add(&ran, 1);
 }
@@ -45,7 +47,7 @@ static void let_go(int count) {
   IS(count, atomic_load(&ran));
 }
 
-/* Sixteen streams wait, and memory is freed beside them. */
+/* Memory is freed while sixteen streams wait. */
 static void frees(void) {
   static devptr memory[1500];
   make_streams();
@@ -103,7 +105,10 @@ static void launches(void) {
   let_go(1);
 }
 
-/* Another thread ends and begins the device's context, and so waits for what the first one freed. */
+/*
+ * Another thread destroys and creates the device's context, which waits for the memory that the first thread
+ * freed.
+ */
 static void *begin_context(void *nothing) {
   void *context = NULL;
   OK(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
@@ -258,17 +263,23 @@ static void first_uses(void) {
   TRUE(of_library != NULL);
 }
 
-/* Gets a kernel that needs more local memory than a new context has, and that writes 3. */
-static void *deep_kernel(void) {
-  static const char code[] =
-      ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry deep(.param .u64 to)\n"
-      "{\n.local .b8 large[65536];\n.reg .b64 %d;\n.reg .b32 %r;\nmov.u32 %r, 3;\n"
-      "st.local.u32 [large+65532], %r;\nld.local.u32 %r, [large+65532];\n"
-      "ld.param.u64 %d, [to];\nst.global.u32 [%d], %r;\nret;\n}\n";
+/* Gets a kernel that needs `bytes` of local memory, more than a new context has, and writes 3. */
+static void *deep_kernel_of(unsigned bytes) {
+  char code[512];
+  snprintf(code, sizeof code,
+           ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry deep(.param .u64 to)\n"
+           "{\n.local .b8 large[%u];\n.reg .b64 %%d;\n.reg .b32 %%r;\nmov.u32 %%r, 3;\n"
+           "st.local.u32 [large+%u], %%r;\nld.local.u32 %%r, [large+%u];\n"
+           "ld.param.u64 %%d, [to];\nst.global.u32 [%%d], %%r;\nret;\n}\n",
+           bytes, bytes - 4, bytes - 4);
   void *module = NULL, *function = NULL;
   MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
   MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "deep"));
   return function;
+}
+
+static void *deep_kernel(void) {
+  return deep_kernel_of(65536);
 }
 
 static void launch_deep(void *function, void *stream, devptr memory) {
@@ -279,7 +290,7 @@ static void launch_deep(void *function, void *stream, devptr memory) {
           function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
 }
 
-/* A kernel is launched that needs more local memory than those before it, in two contexts. */
+/* Launches a kernel that needs more local memory than earlier kernels, in two contexts. */
 static void local_memory(void) {
   for (int i = 0; i < 2; i++) {
     void *context = NULL;
@@ -340,7 +351,65 @@ static void deep_graph(void) {
   drop(graph, exec);
 }
 
-/* Such a kernel is launched again after the program has set the stack limit back to what it was told. */
+/* Such a kernel is put into an executable: by a node, by a child graph, and by a whole update. */
+static void exchanged(void) {
+  void *function = put_function(), *graph = new_graph(), *child = new_graph(), *other = new_graph();
+  void *nodes[2] = {0}, *inside = NULL, *parameters[2], *deep_parameters[2];
+  devptr memory = check_alloc(4096);
+  unsigned what = 5;
+  struct node_params put = put_node(function, &memory, &what, parameters);
+  struct node_params deep = put_node(deep_kernel(), &memory, NULL, deep_parameters);
+  struct node_params nested = {.type = GRAPH, .of.child = {child, 0}};
+  MUST(add_node(&inside, child, NULL, 0, &put));
+  MUST(add_node(&nodes[1], graph, NULL, 0, &nested));
+  MUST(add_node(&nodes[0], graph, &nodes[1], 1, &put));
+  void *exec = new_exec(graph);
+#define LAUNCHES_DEEP()                                                                                      \
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[1]));                                               \
+  join(thread);                                                                                              \
+  IS(3, word_at(memory));                                                                                    \
+  again()
+  pthread_t thread = hold_for_a_while();
+  OK(set_exec(exec, nodes[0], &deep));
+  LAUNCHES_DEEP();
+  clear(memory, 1);
+  deep.of.kernel.function = deep_kernel_of(100000);
+  OK(set_node(inside, &deep));
+  thread = hold_for_a_while();
+  OK(CALL(cuGraphExecChildGraphNodeSetParams, (void *, void *, void *), exec, nodes[1], child));
+  LAUNCHES_DEEP();
+  drop(NULL, exec);
+  drop(graph, NULL);
+  drop(child, NULL);
+  graph = new_graph();
+  MUST(add_node(&nodes[0], graph, NULL, 0, &put));
+  exec = new_exec(graph);
+  deep.of.kernel.function = deep_kernel_of(130000);
+  MUST(add_node(&inside, other, NULL, 0, &deep));
+  clear(memory, 1);
+  thread = hold_for_a_while();
+  struct update_info info;
+  OK(CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, other, &info));
+  LAUNCHES_DEEP();
+  drop(graph, exec);
+  drop(other, NULL);
+}
+
+/* Such a kernel is launched for the first time while another stream captures. */
+static void beside_capture(void) {
+  void *function = deep_kernel(), *graph = NULL, *capturing = new_stream();
+  const devptr memory = check_alloc(4);
+  enum { RELAXED = 2 };
+  MUST(CALL(cuStreamBeginCapture_v2, (void *, int), capturing, RELAXED));
+  pthread_t thread = hold_for_a_while();
+  launch_deep(function, streams[1], memory);
+  join(thread);
+  IS(3, word_at(memory));
+  OK(CALL(cuStreamEndCapture, (void *, void **), capturing, &graph));
+  drop(graph, NULL);
+}
+
+/* Such a kernel is launched again after the program has set the stack limit to the value that it had read. */
 static void limit_again(void) {
   void *function = deep_kernel();
   const devptr memory = check_alloc(4);
@@ -387,7 +456,7 @@ static void instantiated(void) {
   drop(graph, exec);
 }
 
-/* Memory and an array are read. The hardware may make the copies only after the work that waits. */
+/* Reads memory and an array. The hardware may make the copies only after the waiting work. */
 static void reads(void) {
   const struct {
     size_t width, height;
@@ -420,6 +489,206 @@ static void reads(void) {
   OK(CALL(cuMemcpyAtoH_v2, (void *, void *, size_t, size_t), bytes, array, 0, 8));
   join(thread);
   IS(0, memcmp(bytes, "abcdefgh", 8));
+}
+
+/* Bytes are uploaded to a stream that waits for nothing. */
+static void upload(void) {
+  enum { BYTES = 1 << 20 };
+  unsigned char *bytes = check_bytes(BYTES);
+  const devptr memory = check_alloc(BYTES);
+  memset(bytes, 5, BYTES);
+  pthread_t thread = hold_for_a_while();
+  OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), memory, bytes, BYTES, streams[1]));
+  OK(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), memory, bytes, BYTES));
+  IS(0, atomic_load(&released));
+  join(thread);
+  IS(0x05050505, word_at(memory));
+}
+
+/* Uploads shared pinned memory, more than the host copies. */
+static void upload_pinned(void) {
+  enum { BYTES = 80 << 20 };
+  unsigned char *bytes = NULL;
+  const devptr memory = check_alloc(BYTES);
+  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&bytes, BYTES, 0));
+  memset(bytes, 6, BYTES);
+  pthread_t thread = hold_for_a_while();
+  OK(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), memory, bytes, BYTES));
+  join(thread);
+  IS(0x06060606, word_at(memory + BYTES - 4));
+}
+
+/* Threads upload more to a waiting stream than the host has room for. */
+enum { UPLOADS = 8, UPLOAD_BYTES = 12 << 20 };
+static unsigned char *uploaded;
+static void *upload_behind(void *memory) {
+  void *context = NULL;
+  OK(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), *(devptr *)memory, uploaded,
+          UPLOAD_BYTES, streams[0]));
+  return NULL;
+}
+static void uploads(void) {
+  pthread_t threads[UPLOADS];
+  devptr memory[UPLOADS];
+  uploaded = check_bytes(UPLOAD_BYTES);
+  memset(uploaded, 7, UPLOAD_BYTES);
+  for (int i = 0; i < UPLOADS; i++) memory[i] = check_alloc(UPLOAD_BYTES);
+  make_streams();
+  hold(1);
+  for (int i = 0; i < UPLOADS; i++) MUST(pthread_create(&threads[i], NULL, upload_behind, &memory[i]));
+  sleep(2); /* the uploads fill the host's room much sooner */
+  let_go(1);
+  for (int i = 0; i < UPLOADS; i++) pthread_join(threads[i], NULL);
+  OK(CALL(cuCtxSynchronize, (void), ));
+  for (int i = 0; i < UPLOADS; i++) IS(0x07070707, word_at(memory[i] + UPLOAD_BYTES - 4));
+}
+
+/* The same in a context, after uploads in another one have taken the host's room. */
+static void uploads_elsewhere(void) {
+  void *context = NULL;
+  uploads();
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
+  again();
+  upload();
+}
+
+/* A module's managed word, and its table, of which `go` increments the word and the last byte. */
+static unsigned *managed_word_and(unsigned table_bytes, unsigned char **table, void **function) {
+  char code[1024];
+  snprintf(code, sizeof code,
+           ".version 6.0\n.target sm_60\n.address_size 64\n"
+           ".visible .global .attribute(.managed) .align 4 .u32 word = 5;\n"
+           ".visible .global .attribute(.managed) .align 4 .b8 table[%u];\n"
+           ".visible .entry go()\n{\n.reg .b32 %%r;\n"
+           "ld.global.u32 %%r, [word];\nadd.u32 %%r, %%r, 1;\nst.global.u32 [word], %%r;\n"
+           "ld.global.u8 %%r, [table+%u];\nadd.u32 %%r, %%r, 1;\nst.global.u8 [table+%u], %%r;\nret;\n}\n",
+           table_bytes, table_bytes - 1, table_bytes - 1);
+  void *module = NULL;
+  devptr word = 0, bytes = 0;
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
+  MUST(CALL(cuModuleGetGlobal_v2, (devptr *, size_t *, void *, const char *), &word, NULL, module, "word"));
+  MUST(CALL(cuModuleGetGlobal_v2, (devptr *, size_t *, void *, const char *), &bytes, NULL, module, "table"));
+  MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), function, module, "go"));
+  *table = (unsigned char *)(uintptr_t)bytes;
+  return (unsigned *)(uintptr_t)word;
+}
+
+enum { MANAGED_BYTES = 300000 };
+static unsigned *managed_word(unsigned char **table, void **function) {
+  return managed_word_and(MANAGED_BYTES, table, function);
+}
+
+static void launch_go(void *function) {
+  OK(CALL(cuLaunchKernel,
+          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+           void **),
+          function, 1, 1, 1, 1, 1, 1, 0, streams[1], NULL, NULL));
+}
+
+/* The program and a kernel change managed variables while another stream waits. */
+static void managed(void) {
+  void *function = NULL, *other = NULL;
+  unsigned char *table = NULL, *table_of_other = NULL;
+  unsigned *word = managed_word(&table, &function);
+  const devptr plain = check_alloc(4);
+  make_streams();
+  launch_go(function);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  IS(6, *word);
+  pthread_t thread = hold_for_a_while();
+  *word = 20;
+  memset(table, 30, MANAGED_BYTES);
+  launch_go(function);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  IS(21, *word);
+  IS(30, table[0]);
+  IS(31, table[MANAGED_BYTES - 1]);
+  join(thread);
+  again();
+  clear(plain, 1);
+  thread = hold_for_a_while();
+  *word = 40;
+  launch_go(function);
+  unsigned read = 1;
+  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), &read, plain, 4, streams[1]));
+  IS(0, read);
+  IS(41, *word);
+  join(thread);
+  again();
+  thread = hold_for_a_while();
+  const unsigned *word_of_other = managed_word(&table_of_other, &other);
+  IS(5, *word_of_other);
+  join(thread);
+}
+
+/* The same with queries: this thread releases the stream only after they have ended. */
+static void managed_queries(void) {
+  void *function = NULL;
+  unsigned char *table = NULL;
+  unsigned *word = managed_word(&table, &function);
+  int result;
+  make_streams();
+  launch_go(function);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  hold(1);
+  *word = 60;
+  launch_go(function);
+  for (int i = 0; i < 100; i++) {
+    result = CALL(cuStreamQuery, (void *), streams[1]);
+    TRUE(result == 0 || result == NOT_READY);
+  }
+  IS(0, atomic_load(&released));
+  atomic_store(&released, 1);
+  while ((result = CALL(cuStreamQuery, (void *), streams[1])) == NOT_READY) usleep(1000);
+  IS(0, result);
+  IS(61, *word);
+  IS(2, table[MANAGED_BYTES - 1]);
+  let_go(1);
+}
+
+/* More bytes change than the channel's queue can hold if each 64 KiB takes one place. */
+static void managed_many(void) {
+  enum { BYTES = 68 << 20 };
+  void *function = NULL;
+  unsigned char *table = NULL;
+  const unsigned *word = managed_word_and(BYTES, &table, &function);
+  make_streams();
+  launch_go(function);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  hold(1);
+  TRUE(check_free_memory() > 0); /* the stream waits at the host */
+  memset(table, 30, BYTES);
+  launch_go(function);
+  atomic_store(&released, 1);
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(7, *word);
+  IS(30, table[0]);
+  IS(31, table[BYTES - 1]);
+}
+
+/*
+ * cuStreamWaitEvent fails, so the stream cannot wait for the copy of changed bytes. The kernel must not run
+ * without these bytes.
+ */
+static void managed_unordered(void) {
+  void *function = NULL;
+  unsigned char *table = NULL;
+  unsigned *word = managed_word(&table, &function);
+  make_streams();
+  launch_go(function);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  pthread_t thread;
+  hold(1);
+  while (!atomic_load(&begun)) usleep(1000); /* the function's thread must not get the error */
+  *word = 20;
+  launch_go(function);
+  MUST(pthread_create(&thread, NULL, release_later, NULL));
+  IS(999, CALL(cuStreamSynchronize, (void *), streams[1]));
+  join(thread);
+  IS(20, *word);
+  IS(1, table[MANAGED_BYTES - 1]);
 }
 
 /* Memory is short, so the driver waits before it allocates. */
@@ -456,29 +725,127 @@ static size_t free_memory(void) {
   return left;
 }
 
-/* A context ends while one of its threads allocates. What the call allocated counts no longer. */
+/*
+ * A context ends while one of its threads allocates. What the call allocated does not count when that thread
+ * asks how much is free.
+ */
+static atomic_int allocates_now;
+static void *first;
+static size_t before;
 static void *try_to_allocate(void *context) {
   devptr memory = 0;
-  (void)CALL(cuCtxSetCurrent, (void *), context);
-  (void)CALL(cuMemAlloc_v2, (devptr *, size_t), &memory, (size_t)64 << 20);
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  atomic_store(&allocates_now, 1);
+  TRUE(CALL(cuMemAlloc_v2, (devptr *, size_t), &memory, (size_t)64 << 20) != 0);
+  OK(CALL(cuCtxSetCurrent, (void *), first));
+  TRUE(free_memory() >= before);
   return NULL;
 }
 static void ends(void) {
-  void *first = NULL, *own = NULL;
+  void *own = NULL;
   pthread_t allocating;
   OK(CALL(cuCtxGetCurrent, (void **), &first));
-  const size_t before = free_memory();
-  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &own, 0, 0));
   pthread_t thread = hold_for_a_while();
+  before = free_memory();
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &own, 0, 0));
   MUST(pthread_create(&allocating, NULL, try_to_allocate, own));
+  while (!atomic_load(&allocates_now)) usleep(1000);
   usleep(100000);
   IS(0, atomic_load(&released));
   OK(CALL(cuCtxDestroy_v2, (void *), own));
   pthread_join(allocating, NULL);
-  pthread_join(thread, NULL);
   OK(CALL(cuCtxSetCurrent, (void *), first));
-  for (int i = 0; i < 1000 && free_memory() < before; i++) usleep(10000);
-  TRUE(free_memory() >= before);
+  join(thread);
+}
+
+/* The driver does not record the event of an upload: its bytes must stay until the device has read them. */
+static void unrecorded(void) {
+  enum { BYTES = 64 << 10 };
+  unsigned char *bytes = check_bytes(BYTES);
+  const devptr first = check_alloc(BYTES), second = check_alloc(BYTES);
+  memset(bytes, 1, BYTES);
+  pthread_t thread = hold_for_a_while();
+  while (!atomic_load(&begun)) usleep(1000); /* the function's thread must not get the error */
+#define UPLOAD(to) CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), to, bytes, BYTES)
+  OK(UPLOAD(first));
+  memset(bytes, 2, BYTES);
+  (void)UPLOAD(second); /* has the error of the first */
+  OK(UPLOAD(second));
+  join(thread);
+  IS(0x01010101, word_at(first));
+  IS(0x02020202, word_at(second));
+}
+
+/* The host's thread that frees objects cannot make the first one's context current. */
+static void uncurrent(void) {
+  const size_t before = free_memory();
+  devptr memory = check_alloc((size_t)32 << 20);
+  (void)CALL(cuMemFree_v2, (devptr), memory);
+  (void)CALL(cuCtxSynchronize, (void), ); /* has the error */
+  IS(before, free_memory());
+}
+
+/* Returns the bytes of memory of the host's workers. A child's pid can be less than its parent's. */
+static size_t host_memory(void) {
+  const int host = atoi(getenv("HOST_PID"));
+  size_t sum = 0;
+  DIR *processes = opendir("/proc");
+  MUST(processes == NULL);
+  for (const struct dirent *entry; (entry = readdir(processes)) != NULL;) {
+    const int pid = atoi(entry->d_name);
+    char path[64], text[256];
+    int parent = 0;
+    long pages = 0;
+    if (pid <= 0) continue;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) continue;
+    if (fgets(text, sizeof text, file) == NULL || sscanf(text, "%*d (%*[^)]) %*c %d", &parent) != 1)
+      parent = 0;
+    fclose(file);
+    if (parent != host) continue;
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    file = fopen(path, "r");
+    if (file == NULL) continue;
+    if (fscanf(file, "%*d %ld", &pages) == 1) sum += (size_t)pages * 4096;
+    fclose(file);
+  }
+  closedir(processes);
+  return sum;
+}
+
+/* Functions with long names are looked up while a stream waits. The host must not keep the names. */
+static char long_name[60000];
+static void *module_without;
+static void *ask_for_name(void *context) {
+  void *function = NULL;
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  IS(NOT_FOUND,
+     CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module_without, long_name));
+  return NULL;
+}
+static void names(void) {
+  static const char code[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
+  pthread_t threads[8];
+  void *context = NULL;
+  size_t before = 0;
+  memset(long_name, 'x', sizeof long_name - 1);
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module_without, code));
+  OK(CALL(cuCtxGetCurrent, (void **), &context));
+  make_streams();
+  for (int i = 0; i < 20; i++) {
+    again();
+    hold(1);
+    for (int j = 0; j < 8; j++) MUST(pthread_create(&threads[j], NULL, ask_for_name, context));
+    usleep(20000);
+    let_go(1);
+    for (int j = 0; j < 8; j++) pthread_join(threads[j], NULL);
+    if (i == 3) before = host_memory();
+  }
+  const size_t after = host_memory();
+  printf("%zu bytes, then %zu\n", before, after);
+  TRUE(before > 0);
+  TRUE(after < before + (4 << 20));
 }
 
 static const struct check_case cases[] = {
@@ -489,6 +856,14 @@ static const struct check_case cases[] = {
     {"graphs", graphs},
     {"limits", limits},
     {"first_uses", first_uses},
+    {"upload", upload},
+    {"upload_pinned", upload_pinned},
+    {"uploads", uploads},
+    {"uploads_elsewhere", uploads_elsewhere},
+    {"managed", managed},
+    {"managed_queries", managed_queries},
+    {"managed_many", managed_many},
+    {"managed_unordered", managed_unordered},
     {"allocates", allocates},
     {"conditions", conditions},
     {"many_allocate", many_allocate},
@@ -499,6 +874,11 @@ static const struct check_case cases[] = {
     {"limit_again", limit_again},
     {"instantiated", instantiated},
     {"reads", reads},
+    {"exchanged", exchanged},
+    {"beside_capture", beside_capture},
+    {"unrecorded", unrecorded},
+    {"uncurrent", uncurrent},
+    {"names", names},
 };
 
 int main(int argc, char **argv) {

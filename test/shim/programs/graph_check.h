@@ -1,4 +1,4 @@
-/* Definitions that the graph test programs share: words of the API, and a kernel. */
+/* Definitions that the graph test programs share: constants of the API, and a kernel. */
 #ifndef VGPU_TEST_GRAPH_CHECK_H
 #define VGPU_TEST_GRAPH_CHECK_H
 

@@ -333,11 +333,27 @@ static void memory_operations(void) {
   drop(graph, exec);
 }
 
-static const struct check_case cases[] = {{"generic", generic},
-                                          {"attributes", attributes},
-                                          {"circles", circles},
-                                          {"events", events},
-                                          {"memory_operations", memory_operations}};
+/* Parameters of another kind are refused as such, also of a kernel's node whose module is gone. */
+static void other_kinds(void) {
+  void *module = NULL, *function = NULL, *graph = new_graph(), *node = NULL, *parameters[2];
+  devptr memory = check_alloc(4096);
+  unsigned what = 5;
+  struct fill_params fill;
+  struct kernel_params kernel;
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, put_text));
+  MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "put"));
+  struct node_params put = put_node(function, &memory, &what, parameters);
+  MUST(add_node(&node, graph, NULL, 0, &put));
+  IS(INVALID_VALUE, CALL(cuGraphMemsetNodeGetParams, (void *, void *), node, &fill));
+  OK(CALL(cuModuleUnload, (void *), module));
+  IS(INVALID_VALUE, CALL(cuGraphMemsetNodeGetParams, (void *, void *), node, &fill));
+  IS(INVALID_HANDLE, CALL(cuGraphKernelNodeGetParams_v2, (void *, void *), node, &kernel));
+  drop(graph, NULL);
+}
+
+static const struct check_case cases[] = {
+    {"generic", generic}, {"other_kinds", other_kinds}, {"attributes", attributes},
+    {"circles", circles}, {"events", events},           {"memory_operations", memory_operations}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

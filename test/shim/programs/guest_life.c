@@ -25,7 +25,7 @@ extern char **environ;
 static void *context;
 static atomic_uint done, stop;
 
-/* Looked up once, because they are called after the library was closed, too. */
+/* Looked up once, because the program also calls these functions after it has closed the library. */
 static int (*set_current)(void *);
 static int (*allocate)(devptr *, size_t);
 static int (*write_to)(devptr, const void *, size_t);

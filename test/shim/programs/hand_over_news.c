@@ -1,6 +1,6 @@
 /*
- * Reads the reports of ROUNDS successors, each of which serves, while they are being written. Prints how many
- * are taken for one that serves.
+ * Reads the reports of ROUNDS successors, all of which serve, while the reports are written. Prints the
+ * number of reports that were read as "serves".
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@
 
 enum { ROUNDS = 2000 };
 
-/* As vgpu_hand_over_begin and vgpu_hand_over_tell do in a successor. */
+/* Does in a successor the work of vgpu_hand_over_begin and vgpu_hand_over_tell. */
 static void *report(void *argument) {
   int pipe = *(int *)argument;
   int32_t self = 123456789; /* no process has this number */

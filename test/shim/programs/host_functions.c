@@ -1,7 +1,7 @@
 /*
- * Host functions that take their time. The program goes on meanwhile: it queues work behind them, in the same
- * stream too, and its other streams work. A call that waits for such a function without a reason never
- * returns here, because the program releases the function only after the call.
+ * Host functions that run for long. Meanwhile the program queues work behind them, also in the same stream,
+ * and its other streams work. A call that waits for such a function without a reason never returns here,
+ * because the program releases the function only after the call.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -79,7 +79,7 @@ static void look_when_released(void *data) {
   atomic_fetch_add(&ran, *(int *)data);
 }
 
-/* Work before the function is done when it runs, and work behind it is queued and not begun. */
+/* When the function runs, earlier work is done, and later work is queued and has not begun. */
 static void queues_behind_in(void *stream) {
   devptr memory = check_alloc(WORDS * 4), other = check_alloc(WORDS * 4);
   void *function = put_function(), *before = new_event(), *after = new_event();
@@ -118,7 +118,7 @@ static void queues_behind(void) {
   queues_behind_in(per_thread);
 }
 
-/* The function writes what a copy behind it takes to the device. */
+/* The function writes the bytes that a later copy takes to the device. */
 static unsigned *to_fill;
 static void fill_late(void *data) {
   usleep(20000);
@@ -139,8 +139,7 @@ static void feeds_copies(void) {
     OK(wait_for(streams[i]));
     IS(value, word_at(memory + (WORDS - 1) * 4));
   }
-  /* A copy of a blocking stream comes after a function of the legacy stream, one that returns when done too.
-   */
+  /* A copy of a blocking stream comes after a function of the legacy stream, also a synchronous copy. */
   clear(memory, WORDS);
   value = 200;
   OK(function_in(legacy, fill_late, &value));
@@ -154,7 +153,7 @@ static void feeds_copies(void) {
   IS(value, word_at(memory));
 }
 
-/* Work of streams that are not ordered after the function is done although it has not run. */
+/* Streams that are not ordered after the function finish their work although the function has not run. */
 static void delays_no_other(void) {
   void *held = stream_with(NON_BLOCKING), *other = stream_with(NON_BLOCKING),
        *blocking = stream_with(BLOCKING);
@@ -334,7 +333,7 @@ static void reads_in_turn(void) {
   pthread_join(thread, NULL);
 }
 
-/* More than there are gates: then the caller waits, as it does for a full queue of a GPU. */
+/* Launches more functions than there are gates: the caller waits, as for a GPU's full queue. */
 static void many_in_a_row(void) {
   void *stream = stream_with(BLOCKING);
   pthread_t thread;

@@ -1,6 +1,6 @@
 /*
- * Reasons to refuse a launch, at the launch itself: programs try a size, look at the result and try a smaller
- * one. The sizes that the occupancy calls tell must run.
+ * A launch that is too large is refused by the launch call itself: programs try a size, check the result and
+ * try a smaller size. The sizes that the occupancy calls return must run.
  */
 #include "check.h"
 
@@ -124,7 +124,7 @@ static int active(void *function, unsigned x, unsigned threads, unsigned dynamic
   return result == 0 ? clusters : -result;
 }
 
-/* An H100 has 132 multiprocessors of 2048 threads. Those of a cluster are of one group of 16 or 18. */
+/* An H100 has 132 multiprocessors of 2048 threads. A cluster runs within one group of 16 or 18 of them. */
 static void active_clusters(void) {
   void *function = function_of("ranks");
   int multiprocessors = 0, each = 0;

@@ -35,7 +35,7 @@ static const char main_text[] =
     "ld.global.u32 %w, [base]; add.u32 %v, %v, %w;\n"
     "st.global.u32 [%p], %v; ret; }\n";
 
-/* It has names that the other text has, too: `own` and `helper`. */
+/* Defines names that the other text defines, too: `own` and `helper`. */
 static const char library_text[] =
     ".version 7.0\n.target sm_60, debug\n.address_size 64\n"
     ".file 1 \"b.cu\"\n"
@@ -122,7 +122,7 @@ static unsigned run_module(const void *image) {
   return value;
 }
 
-/* The same by the calls of newer runtimes. */
+/* The same with the calls of newer runtimes. */
 static unsigned run_library(const void *image) {
   void *library = NULL, *kernel = NULL;
   devptr memory = check_alloc(4);
@@ -162,9 +162,9 @@ static void joins(void) {
     memcpy(copy, image, size);
     OK(complete(link, &again, NULL));
     TRUE(again == image);
-    IS(INVALID_VALUE, add(link, PTX, main_text, "third")); /* it is complete */
+    IS(INVALID_VALUE, add(link, PTX, main_text, "third")); /* the link is complete */
     OK(CALL(cuLinkDestroy, (void *), link));
-    IS(RESULT, run_module(copy)); /* PyCUDA and numba keep one beyond the link */
+    IS(RESULT, run_module(copy)); /* PyCUDA and numba keep an image longer than the link */
   }
 }
 
@@ -196,7 +196,7 @@ static void one_input(void) {
       "ld.param.u64 %p, [to]; ld.global.u32 %v, [seven]; st.global.u32 [%p], %v; ret; }";
   void *link = new_link(), *image = NULL;
   size_t size = 0;
-  IS(INVALID_VALUE, complete(link, &image, &size)); /* of nothing */
+  IS(INVALID_VALUE, complete(link, &image, &size)); /* nothing to link */
   OK(add(link, PTX, text, NULL));
   OK(complete(link, &image, &size));
   if (ours()) IS(0, strcmp(text, text_of(image, size)));

@@ -1,4 +1,4 @@
-/* Managed variables of modules and libraries: to which code they belong, and when their memory is freed. */
+/* Managed variables of modules and libraries: the code that owns them, and when their memory is freed. */
 #include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -71,7 +71,7 @@ static int release(void) {
   return CALL(cuDevicePrimaryCtxRelease_v2, (int), 0);
 }
 
-/* True if the program still has memory there. */
+/* True if the program still has memory at this address. */
 static bool mapped(devptr at) {
   unsigned char resident;
   uintptr_t page = (uintptr_t)at / (uintptr_t)sysconf(_SC_PAGESIZE) * (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -261,9 +261,22 @@ static void without_context(void) {
   }
 }
 
+/* The driver chooses the address, and the library cannot map the memory of a VM there. */
+static void refused_in_vm(void) {
+  if (getenv("VGPU_VM_MEMORY") == NULL) return;
+  void *library = load_library(), *module = module_of(library);
+  devptr at = 0;
+  IS(NOT_SUPPORTED, CALL(cuModuleGetGlobal_v2, (devptr *, size_t *, void *, const char *), &at, NULL, module,
+                         "shared_word"));
+  IS(NOT_SUPPORTED, managed_of(&at, library));
+  TRUE(variable(module, "plain_word") != 0);
+  OK(unload(library));
+}
+
 static const struct check_case cases[] = {
     {"library_module", library_module}, {"in_turn", in_turn},           {"references", references},
-    {"other_context", other_context},   {"context_ends", context_ends}, {"without_context", without_context}};
+    {"other_context", other_context},   {"context_ends", context_ends}, {"without_context", without_context},
+    {"refused_in_vm", refused_in_vm}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

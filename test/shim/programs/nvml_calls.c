@@ -1,6 +1,6 @@
 /*
- * nvml_calls CALL...: makes the calls one after the other and prints a line for each: its name, its result,
- * and its values. CALL is NAME or NAME:ARGUMENT; see the table at the end.
+ * nvml_calls CALL...: makes the calls one after the other, and prints a line for each: its name, its result,
+ * and its values. CALL is NAME or NAME:ARGUMENT; the table at the end lists them.
  */
 #include "guest/nvml/nvml.h"
 
@@ -149,7 +149,7 @@ static int call_processes(const char *index) {
   return result;
 }
 
-/* The list with details and the utilization: of a list that is too short only its length is told. */
+/* The list with details and the utilization. If a list is too short, the call returns only its length. */
 static int call_details(const char *index) {
   struct nvml_process_detail processes[4];
   struct nvml_process_details_v1 list = {.version = NVML_STRUCT_VERSION(list, 1), .mode = 3};
@@ -175,8 +175,7 @@ static int call_details(const char *index) {
   return result;
 }
 
-/* Which of the processes is this one, and how much of the multiprocessors, memory, encoder and OFA it uses.
- */
+/* Finds this process in the list, and prints its use of multiprocessors, memory, encoder and OFA. */
 static int call_loads(const char *index) {
   struct nvml_process_load processes[4];
   struct nvml_process_loads_v1 list = {.version = NVML_STRUCT_VERSION(list, 1), .since = 1000};
@@ -238,7 +237,7 @@ struct fabric_versioned {
   unsigned char summary; /* since version 3 */
 };
 
-/* Everything that is asked is told, and nothing beyond it. */
+/* The call fills all requested fields, and writes nothing behind them. */
 static int call_fabric(const char *index) {
   struct fabric_fields plain;
   struct fabric_versioned info;
@@ -405,7 +404,7 @@ static int call_wait(const char *ignored) {
   return fgets(line, sizeof line, stdin) ? 0 : -1;
 }
 
-/* A child is uninitialised until it initialises NVML itself, and then works as its parent does. */
+/* A child is uninitialised until it initialises NVML itself. Then it works like its parent. */
 static int call_fork(const char *ignored) {
   int status = -1;
   unsigned count = 0;
@@ -464,7 +463,7 @@ static void *ask_beside(void *index) {
   return NULL;
 }
 
-/* Asks for the used memory in a second thread, while the program goes on. */
+/* Queries the used memory in a second thread, while the program continues. */
 static int call_begin(const char *index) {
   beside_ended = 0;
   return pthread_create(&beside, NULL, ask_beside, (void *)(uintptr_t)index);

@@ -15,7 +15,9 @@
 
 enum { WORDS = 256, ROW = 16 }; /* copies of boxes take a place as rows */
 
-/* Streams, then the thread. The first three are made; two of them wait for the legacy stream and it for them.
+/*
+ * Streams, then the thread. The program makes the first three; two of these and the legacy stream wait for
+ * each other.
  */
 enum actor { BLOCKING, FREE, OTHER, LEGACY, PER_THREAD, HOST, ACTORS };
 
@@ -36,7 +38,7 @@ struct place {
   enum { DEVICE, PINNED, PAGEABLE, ARRAY } kind; /* an array has rows of ROW words */
   uint64_t device;
   void *array;
-  uint32_t *host; /* where it is, if not on the device */
+  uint32_t *host; /* address in the program, if not on the device */
   uint32_t words[WORDS];
   struct access written, read[ACTORS];
 };
@@ -50,10 +52,10 @@ static inline void merge(struct clock *into, const struct clock *from) {
     if (from->seen[i] > into->seen[i]) into->seen[i] = from->seen[i];
 }
 
-/* Begins a step of an actor: what must be over before it, and its number. */
+/* Begins a step of an actor: gives the step a number and the clock of all work that must be over before. */
 static inline uint32_t begin_step(struct order *order, enum actor actor) {
   struct clock *clock = &order->clocks[actor];
-  merge(clock, &order->clocks[HOST]); /* the thread gives the step out after all that it has waited for */
+  merge(clock, &order->clocks[HOST]); /* the thread issues the step after all work that it has waited for */
   if (actor == LEGACY)
     for (int i = 0; i < ACTORS; i++)
       if (is_blocking(i)) merge(clock, &order->clocks[i]);
@@ -68,7 +70,9 @@ static inline struct clock prospect(const struct order *order, enum actor actor)
   return copy.clocks[actor];
 }
 
-/* The same without the order between the legacy stream and the others, but for earlier steps of this actor.
+/*
+ * The same without the order between the legacy stream and the others, except for earlier steps of this
+ * actor.
  */
 static inline struct clock without_legacy(const struct order *order, enum actor actor) {
   struct clock clock = order->clocks[actor];
@@ -80,8 +84,7 @@ static inline bool is_over(const struct clock *clock, struct access access) {
   return access.at == 0 || clock->seen[access.actor] >= access.at;
 }
 
-/* Returns the actor of an access that is not over for this clock and that a step may not run beside, or
- * ACTORS. */
+/* Returns the actor of a conflicting access that is not over for this clock, or ACTORS. */
 static inline enum actor in_the_way(const struct clock *clock, const struct place *place, bool writes) {
   if (!is_over(clock, place->written)) return place->written.actor;
   for (int i = 0; i < ACTORS && writes; i++)

@@ -1,5 +1,4 @@
-/* The memory, streams and calls of random_order.c: what a step is, chosen at random, and how it is given out.
- */
+/* The memory, streams and calls of random_order.c: steps are chosen at random and issued here. */
 #ifndef VGPU_TEST_ORDER_STEPS_H
 #define VGPU_TEST_ORDER_STEPS_H
 
@@ -36,8 +35,10 @@ struct machine {
   int addition_count;
 };
 
-/* mix: to = from * factor + second, after some turns of a loop, so that what does not wait for it comes too
- * soon. */
+/*
+ * mix: to = from * factor + second, after some turns of a loop, so that work that does not wait comes too
+ * early.
+ */
 static const char mix_text[] =
     ".version 7.0\n.target sm_50\n.address_size 64\n"
     ".visible .entry mix(.param .u64 to, .param .u64 from, .param .u64 second, .param .u32 factor, .param "
@@ -81,14 +82,14 @@ static inline int pinned_place(struct machine *machine) {
   return FIRST_PINNED + (int)below(machine, FIRST_PAGEABLE - FIRST_PINNED);
 }
 
-/* Makes a box of the part that a step is about. */
+/* Makes a box of the part of memory that a step uses. */
 static inline void make_box(struct machine *machine, struct step *step) {
   uint32_t x = step->start % ROW, y = step->start / ROW;
   step->count = 1 + below(machine, ROW - x);
   step->height = 1 + below(machine, HEIGHT - y);
 }
 
-/* Puts the array in the place of memory of the device, or makes a box of a fill. */
+/* Replaces device memory by the array, or makes the fill a box. */
 static inline void use_boxes(struct machine *machine, struct step *step) {
   if ((step->kind != COPY && step->kind != FILL) || below(machine, 2) == 0) return;
   if (step->height == 0) make_box(machine, step);
@@ -128,7 +129,7 @@ static inline struct step random_step(struct machine *machine, bool captured) {
   return step;
 }
 
-/* Some take so long that much work is queued behind them. */
+/* Some functions take so long that much work is queued behind them. */
 static inline void add_to_words(void *data) {
   const struct addition *addition = data;
   if (addition->value % 8 == 0) usleep(addition->value / 8 % 3000);
@@ -228,7 +229,7 @@ static inline void copy(struct machine *machine, const struct step *step, void *
   }
 }
 
-/* Gives a step to a stream, or to a call that waits. */
+/* Issues a step to a stream, or by a call that waits. */
 static inline void issue(struct machine *machine, const struct step *step, void *stream) {
   const struct place *to = &machine->places[step->to];
   devptr address = to->device + step->start * 4, temporary = 0;
@@ -330,7 +331,7 @@ static inline void make_machine(struct machine *machine, uint64_t seed) {
   MUST(CALL(cuCtxSynchronize, (void), ));
 }
 
-/* Compares all memory, and gives everything back. */
+/* Compares all memory, and frees everything. */
 static inline void end_machine(struct machine *machine) {
   MUST(CALL(cuCtxSynchronize, (void), ));
   for (int i = 0; i < PLACES; i++) {

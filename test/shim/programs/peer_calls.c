@@ -167,7 +167,7 @@ static void forbids(void) {
   IS(ILLEGAL_ADDRESS, next(0, here, there));
 }
 
-/* A context that was destroyed takes its access with it. */
+/* The access of a context ends when the context is destroyed. */
 static void ends(void) {
   begin();
   void *second = NULL;
@@ -278,7 +278,7 @@ static void maps(void) {
   uint64_t handle = 0;
   devptr here = memory_on(0, 4), there = mapped(1, &handle);
   on(0);
-  OK(allow(there, 0, READ_WRITE)); /* alone: the other device's own access is its own matter */
+  OK(allow(there, 0, READ_WRITE)); /* only this device: the other device's own access does not change */
   IS(READ_WRITE, allowed(there, 0));
   IS(0, allowed(there, 1));
   set(there, 5);
@@ -340,7 +340,7 @@ static void pools(void) {
   IS(INVALID_VALUE, CALL(cuMemPoolSetAccess, (void *, const void *, size_t), pool, &access, 1));
   access.flags = 0;
   OK(CALL(cuMemPoolSetAccess, (void *, const void *, size_t), pool, &access, 1));
-  OK(enable(contexts[1])); /* is of no use for memory of a pool */
+  OK(enable(contexts[1])); /* has no effect on memory of a pool */
   IS(ILLEGAL_ADDRESS, next(0, here, there));
 }
 

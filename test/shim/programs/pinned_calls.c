@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "wire/frame.h" /* the limits that lengths must lie around */
+#include "wire/frame.h" /* for the limits that the tested lengths are close to */
 
 #define MIB ((size_t)1 << 20)
 
@@ -21,7 +21,7 @@ static void unpin(void *memory) {
   OK(CALL(cuMemFreeHost, (void *), memory));
 }
 
-/* The host frees on a separate thread, so this program must not end before. */
+/* Waits until the host has freed the memory on its separate thread. */
 static void until_given_back(void) {
   TRUE(check_free_memory() > 0);
 }
@@ -65,14 +65,11 @@ static void expect(devptr device, uint64_t seed, size_t size) {
 #define ONE_SPAN ((size_t)VGPU_SPAN_MAX)
 #endif
 
-/* Lengths around every limit: copies in one frame, in several, in a shared region, in several spans. */
-static void lengths(void) {
-  static const size_t sizes[] = {1,      4096, 65535,   65536,       131072,
-                                 131073, MIB,  MIB + 1, 3 * MIB + 7, ONE_SPAN + 1};
-  size_t most = ONE_SPAN + 65;
+/* Copies of these sizes both ways, between the device and pinned memory and plain memory. */
+static void both_ways(const size_t *sizes, size_t count, size_t most) {
   unsigned char *memory = pinned(most), *plain = malloc(most);
   devptr device = check_alloc(most);
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+  for (size_t i = 0; i < count; i++) {
     size_t size = sizes[i], offset = i * 5 % 64;
     check_pattern(memory + offset, size, i + 1);
     memcpy(plain, memory + offset, size);
@@ -92,6 +89,17 @@ static void lengths(void) {
   unpin(memory);
   free(plain);
   until_given_back();
+}
+
+/* Around the limits of copies in one frame, in several, and in a shared region. */
+static void lengths(void) {
+  static const size_t sizes[] = {1, 4096, 65535, 65536, 131072, 131073, MIB, MIB + 1, 3 * MIB + 7};
+  both_ways(sizes, sizeof sizes / sizeof *sizes, 4 * MIB);
+}
+
+/* Only a shared region is copied in spans. This copy has two. */
+static void spans(void) {
+  both_ways((size_t[]){ONE_SPAN + 1}, 1, ONE_SPAN + 65);
 }
 
 /* Asynchronous copies that follow each other through the same pinned memory. */
@@ -155,6 +163,25 @@ static void behind_a_wait(void) {
   until_given_back();
 }
 
+/* A long copy to pinned memory returns while its stream waits: a later call of this thread ends the wait. */
+static void returns(void) {
+  void *stream = make_stream(), *other = make_stream();
+  const size_t size = 3 * MIB;
+  devptr device = check_alloc(size), flag = check_alloc(4);
+  unsigned char *memory = pinned(size), *wanted = check_bytes(size);
+  check_pattern(wanted, size, 5);
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), flag, 0, 4));
+  OK(to(device, wanted, size));
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, uint32_t, unsigned), stream, flag, 1, 0));
+  OK(from_async(memory, device, size, stream));
+  IS(NOT_READY, CALL(cuStreamQuery, (void *), stream));
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, uint32_t, unsigned), other, flag, 1, 0));
+  OK(CALL(cuStreamSynchronize, (void *), stream));
+  OK(memcmp(memory, wanted, size));
+  unpin(memory);
+  until_given_back();
+}
+
 /* More allocations than a session may share, of all sizes, made and freed in every order. */
 static void many(void) {
   static unsigned char *memory[1500];
@@ -170,7 +197,7 @@ static void many(void) {
   for (unsigned i = 0; i < 1500; i += 2) unpin(memory[i]);
   for (unsigned i = 0; i < 1500; i += 2) {
     memory[i] = pinned(66000);
-    IS(0, memory[i][65999]); /* zero, whichever thread had it before */
+    IS(0, memory[i][65999]); /* zero, whichever thread used this memory before */
     memory[i][65999] = 1;
   }
   for (unsigned i = 0; i < 1500; i++) unpin(memory[1499 - i]);
@@ -349,8 +376,10 @@ static void viewed(void) {
 }
 
 int main(int argc, char **argv) {
-  static const struct check_case cases[] = {
-      {"lengths", lengths}, {"in_order", in_order}, {"behind_a_wait", behind_a_wait}, {"many", many},
-      {"threads", threads}, {"forks", forks},       {"seen_at_once", seen_at_once},   {"viewed", viewed}};
+  static const struct check_case cases[] = {{"lengths", lengths},           {"spans", spans},
+                                            {"in_order", in_order},         {"behind_a_wait", behind_a_wait},
+                                            {"returns", returns},           {"many", many},
+                                            {"threads", threads},           {"forks", forks},
+                                            {"seen_at_once", seen_at_once}, {"viewed", viewed}};
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

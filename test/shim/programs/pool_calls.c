@@ -86,7 +86,7 @@ static void allocates(void) {
   wait_for(stream);
   IS(before, check_free_memory());
 
-  /* The per-thread variants are found by name, as a program built for them finds them. */
+  /* The per-thread variants are found by name, as by a program that was built for them. */
   int (*per_thread)(devptr *, size_t, void *) = NULL;
   OK(CALL(cuGetProcAddress_v2, (const char *, void *, int, uint64_t, int *), "cuMemAllocAsync", &per_thread,
           12000, 2, NULL));

@@ -28,7 +28,7 @@ enum { LINE = 12 }; /* bytes of one line: "line 000000\n" */
 
 static int before, file;
 
-/* From here on the program's standard output is a file. */
+/* Redirects the program's standard output to a file. */
 static void catch_output(void) {
   fflush(stdout);
   before = dup(STDOUT_FILENO);
@@ -36,7 +36,7 @@ static void catch_output(void) {
   dup2(file, STDOUT_FILENO);
 }
 
-/* Returns all that it has printed since then, zero-terminated and valid until the next call. */
+/* Returns all output since catch_output, zero-terminated and valid until the next call. */
 static const char *output(size_t *size) {
   static char *bytes;
   fflush(stdout);

@@ -1,7 +1,7 @@
 /*
- * private_runtime LIBCUDART: the start of a CUDA program through NVIDIA's own runtime, whichever
- * version it is: no header of it is needed, its calls are looked up. Prints what it saw as JSON; on
- * a failing call says which on stderr and exits 1.
+ * private_runtime LIBCUDART: starts a CUDA program through NVIDIA's own runtime, of any version: its calls
+ * are looked up, so no header is needed. Prints its observations as JSON. If a call fails, prints that call
+ * on stderr and exits with status 1.
  */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -181,7 +181,7 @@ static void take_function(void *user, void *function, uint64_t owner) {
   *(uintptr_t *)user += (uintptr_t)function;
 }
 
-/* As cuFFT asks for the functions of a module that it has loaded. */
+/* Requests the functions of a loaded module like cuFFT. */
 static void module_functions(void) {
   const void *const *table = table_of(MODULES);
   uint64_t (*iterate)(void *, void *, vgpu_private_function *, void *);
@@ -191,7 +191,7 @@ static void module_functions(void) {
   EXPECT(iterate(NULL, (void *)0x77, NULL, NULL) == 0);
 }
 
-/* As cublasHgemm of 13.1 finds the workspace of a stream. */
+/* Finds the workspace of a stream like cublasHgemm of 13.1. */
 static void streams(void) {
   const void *const *table = table_of(CONTEXT);
   int (*inner)(void *, void *, void **, int), (*number)(void *, void *, uint64_t *);

@@ -79,7 +79,7 @@ static uint32_t thirty_two(void) {
   if (r % 8 == 0) return sign | (strange[(r >> 8) % (sizeof strange / sizeof *strange)]);
   if (r % 8 == 1)
     return sign | (strange[(r >> 8) % (sizeof strange / sizeof *strange)] + (uint32_t)(r >> 40 & 7) - 3);
-  /* of a size that functions treat */
+  /* of a magnitude that functions treat specially */
   if (r % 8 < 5) return sign | ((uint32_t)(100 + (r >> 16) % 50) << 23 | (uint32_t)(r >> 40 & 0x7fffff));
   /* few bits: halves and what lies in their middle */
   if (r % 8 == 5) return sign | ((uint32_t)(r >> 8) & 0x7ffff000);

@@ -2,8 +2,9 @@
  * Hostile modules: changes PTX files at random, loads them, and runs those that still load for a short time.
  * No input may cause a crash, a hang, or the use of much memory; a sanitized build checks more strictly.
  * ptx_fuzz ROUNDS SEED FILE...   prints how many loaded and ran
- * Built with -DPTX_LIBFUZZER (clang -fsanitize=fuzzer) it is a libFuzzer target instead; see
- * docs/reference/software-gpu.md.
+ * With PTX_COMPILE=check in the environment, each kernel is also compiled and compared with the interpreter.
+ * A difference, or a text that LLVM refuses, ends the process. Built with -DPTX_LIBFUZZER (clang
+ * -fsanitize=fuzzer) it is a libFuzzer target instead; see docs/reference/software-gpu.md.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@
 static unsigned char memory[MEMORY] __attribute__((aligned(256)));
 static unsigned char written[MEMORY];
 static unsigned long loaded, ran, emitted;
+static struct ptx_compiler *compiler;
+static struct ptx_compiler_counts compiled;
 
 static bool find(void *user, uint64_t address, struct ptx_region *region) {
   (void)user;
@@ -74,6 +77,16 @@ static void emit(const struct ptx_module *module) {
   }
 }
 
+static void look_at_compiled(const struct ptx_fault *fault) {
+  const uint32_t refused = compiled.refused;
+  const char *why = ptx_compiler_count(compiler, &compiled);
+  bool is_text = compiled.refused > refused && strstr(why, "error:") != NULL;
+  bool differs = strstr(fault->text, "compiled code differs") != NULL;
+  if (!is_text && !differs) return;
+  fprintf(stderr, "line %u: %s\n", fault->line, is_text ? why : fault->text);
+  abort();
+}
+
 static void try_one(const char *text, size_t size) {
   struct ptx_module *module;
   char log[256];
@@ -101,9 +114,11 @@ static void try_one(const char *text, size_t size) {
                            .heap = heap,
                            /* every other module runs with checks, which record its accesses */
                            .checks = loaded % 2 == 0 ? PTX_CHECK_RACE | PTX_CHECK_INIT : 0,
-                           .workspace = BASE};
-    struct ptx_fault fault;
+                           .workspace = BASE,
+                           .compiler = compiler};
+    struct ptx_fault fault = {0};
     if (ptx_launch(module, k, &l, NULL, &fault) == PTX_OK) ran++;
+    if (compiler != NULL) look_at_compiled(&fault);
   }
   emit(module);
   ptx_heap_free(heap);
@@ -202,6 +217,11 @@ static struct text changed(struct text from, struct text other) {
 
 int main(int count, char **words) {
   if (count < 4) return 2;
+  const char *compile = getenv("PTX_COMPILE");
+  if (compile != NULL && strcmp(compile, "check") == 0) {
+    compiler = ptx_compiler_start(PTX_COMPILE_CHECK, NULL);
+    if (compiler == NULL) return 3;
+  }
   unsigned long rounds = strtoul(words[1], NULL, 0);
   state = strtoull(words[2], NULL, 0) * 0x9e3779b97f4a7c15ull + 1;
   int files = count - 3;
@@ -231,7 +251,8 @@ int main(int count, char **words) {
   }
   for (int i = 0; i < files; i++) free(seeds[i].bytes);
   free(seeds);
-  printf("rounds %lu loaded %lu ran %lu\n", rounds, loaded, ran);
+  printf("rounds %lu loaded %lu ran %lu compiled %u compared %llu\n", rounds, loaded, ran, compiled.compiled,
+         (unsigned long long)compiled.compared);
   return 0;
 }
 #endif

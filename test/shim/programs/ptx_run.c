@@ -227,7 +227,7 @@ static void load(char *rest) {
   if (lazy) {
     kept = text;
   } else {
-    /* whatever it keeps must not be the text */
+    /* the module must not keep pointers into the text */
     memset(text, 'x', size);
     free(text);
   }
@@ -261,7 +261,7 @@ static const struct ptx_global_info *global(const char *name) {
   exit(2);
 }
 
-/* One argument's bytes; its size. */
+/* Writes the bytes of one argument. Returns their number. */
 static size_t argument(char *word, unsigned char *to) {
   uint64_t value = 0;
   size_t size = 8;
@@ -369,7 +369,8 @@ static void start_compiler(void) {
   if (word == NULL || *word == 0) return;
   while (mode < 4 && strcmp(modes[mode], word) != 0) mode++;
   if (mode == 4) exit(2);
-  const char *why = ptx_compiler_possible();
+  uint32_t llvm;
+  const char *why = ptx_compiler_possible(&llvm);
   compiler = ptx_compiler_start((enum ptx_compile)mode, NULL);
   if (mode > 0 && compiler == NULL) {
     fprintf(stderr, "kernels cannot be compiled: %s\n", why == NULL ? "the compiler does not start" : why);
@@ -473,8 +474,8 @@ int main(void) {
   if (compiler != NULL) {
     struct ptx_compiler_counts counts;
     const char *why = ptx_compiler_count(compiler, &counts);
-    fprintf(stderr, "compiled %u refused %u asked %u compared %" PRIu64 " %s\n", counts.compiled,
-            counts.refused, counts.asked, counts.compared, why);
+    fprintf(stderr, "compiled %u refused %u asked %u compared %" PRIu64 " stepped %" PRIu64 " %s\n",
+            counts.compiled, counts.refused, counts.asked, counts.compared, counts.stepped, why);
   }
   free(line);
   for (unsigned i = 0; i < buffer_count; i++) {

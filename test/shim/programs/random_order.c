@@ -14,7 +14,7 @@
 #include "order_steps.h"
 
 enum { STEPS = 80, GRAPHS = 3, PIECES = 12, THREADS = 4 };
-enum { LEAST_PROGRAMS = 2, MOST_PROGRAMS = 1000, SHORT_SECONDS = 1, LONG_SECONDS = 15 };
+enum { SHORT_PROGRAMS = 5, LONG_PROGRAMS = 1000, LONG_SECONDS = 15 };
 
 /* A part of a capture: a step in one of its two streams, or one stream that waits for the other. */
 struct piece {
@@ -86,7 +86,7 @@ static void replace_event(struct machine *machine, const void *event) {
   }
 }
 
-/* A stream waits for what another one was given so far. */
+/* A stream waits for all work that another stream was given so far. */
 static void wait_in_stream(struct program *program, enum actor before, enum actor after) {
   struct machine *machine = &program->machine;
   if (before == after || pick(program, 4) == 0) {
@@ -113,7 +113,7 @@ static void wait_in_stream(struct program *program, enum actor before, enum acto
   merge(&program->order.clocks[after], &then);
 }
 
-/* Makes sure that this actor may access the place, by an order that holds for `clock_of`. */
+/* Adds the waits after which this actor may access the place, by the order in `clock_of`. */
 static void clear_by(struct program *program, enum actor actor, int place, bool writes,
                      const struct clock *more, struct clock (*clock_of)(const struct order *, enum actor)) {
   if (place < 0) return;
@@ -186,7 +186,7 @@ static void thread_step(struct program *program) {
 
 /* ---- graphs -------------------------------------------------------------- */
 
-/* Chooses the parts of a capture, with the waits that they need of each other and no more. */
+/* Chooses the parts of a capture, and only the waits that these parts need. */
 static void compose(struct program *program, struct recorded *graph) {
   struct machine *machine = &program->machine;
   static const enum actor branches[2] = {BLOCKING, FREE};
@@ -253,8 +253,8 @@ static void record_graph(struct program *program, struct recorded *graph) {
 }
 
 /*
- * The same graph with other values takes the place of what the executable did. A driver refuses to change
- * fills of two dimensions (cuGraphExecUpdate: "Only 1D memsets can be changed").
+ * Updates the executable with the same graph and other values. A driver refuses to change fills of two
+ * dimensions (cuGraphExecUpdate: "Only 1D memsets can be changed").
  */
 static void change_graph(struct program *program, struct recorded *graph) {
   if (graph->exec == NULL || graph->allocates) return;
@@ -348,7 +348,7 @@ static uint64_t seed_from_outside(void) {
   return seed == NULL ? 0 : strtoull(seed, NULL, 10);
 }
 
-/* `known`: seeds of programs that once had wrong results; 0 ends them. They are run first. */
+/* `known`: seeds of programs that once had wrong results, ended by 0. These programs run first. */
 static void run_programs(const uint64_t *known, uint64_t first, int with) {
   uint64_t seed = seed_from_outside();
   if (seed != 0) {
@@ -356,9 +356,10 @@ static void run_programs(const uint64_t *known, uint64_t first, int with) {
     return;
   }
   for (; *known != 0 && check_failures == 0; known++) run_program(*known, with);
-  const time_t end = time(NULL) + (getenv("VGPU_TEST_LONG") != NULL ? LONG_SECONDS : SHORT_SECONDS);
-  for (int i = 0; i < MOST_PROGRAMS && check_failures == 0; i++) {
-    if (i >= LEAST_PROGRAMS && time(NULL) > end) return;
+  const bool is_long = getenv("VGPU_TEST_LONG") != NULL;
+  const time_t end = time(NULL) + LONG_SECONDS;
+  for (int i = 0; i < (is_long ? LONG_PROGRAMS : SHORT_PROGRAMS) && check_failures == 0; i++) {
+    if (is_long && i >= SHORT_PROGRAMS && time(NULL) > end) return;
     run_program(first + (uint64_t)i, with);
   }
 }

@@ -22,7 +22,9 @@ static devptr filled(uint64_t seed) {
   return device;
 }
 
-/* Whether `size` bytes from `at` on have arrived in `target`, and nothing behind them was changed. */
+/*
+ * Checks that `size` bytes from `at` on have arrived in `target`, and that no byte behind them has changed.
+ */
 static void arrived(size_t at, size_t size) {
   IS(0, memcmp(target, source + at, size));
   IS(CANARY, target[size]);
@@ -51,7 +53,7 @@ static void lengths(void) {
 
 static devptr word;
 
-/* After a while, with which the read has to wait and to ask again. */
+/* Releases the stream after some time, so that the read must wait and ask again. */
 static void *let_go(void *context) {
   MUST(CALL(cuCtxSetCurrent, (void *), context));
   usleep(100000);

@@ -56,7 +56,7 @@ static uint32_t read_word(devptr from) {
   return value;
 }
 
-/* State of one thread; no other thread uses it. */
+/* State of one thread. */
 struct lane {
   uint32_t seed, launched;
   devptr counter, memory, other;

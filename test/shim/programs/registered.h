@@ -76,12 +76,16 @@ static inline void copies(unsigned char *memory, size_t bytes) {
   OK(CALL(cuMemFree_v2, (devptr), device));
 }
 
-static inline void refused(unsigned char *memory, size_t bytes) {
+static inline void refused_as(unsigned char *memory, size_t bytes, unsigned flags) {
   devptr at = 0;
-  MUST(attach(memory, bytes, DEVICEMAP));
+  MUST(attach(memory, bytes, flags));
   IS(NOT_SUPPORTED, device_pointer(&at, memory));
   if (!check_failures) copies(memory, bytes);
   OK(detach(memory));
+}
+
+static inline void refused(unsigned char *memory, size_t bytes) {
+  refused_as(memory, bytes, DEVICEMAP);
 }
 
 #endif

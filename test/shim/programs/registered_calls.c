@@ -1,6 +1,6 @@
 /*
- * Memory that the program registers and that kernels use in place. Where that is not possible, the error that
- * says so.
+ * Memory that the program registers and that kernels use in place. Where that is not possible, the calls
+ * return an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -185,7 +185,7 @@ static void *read_always(void *argument) {
   return NULL;
 }
 
-/* With the right to hold back system calls, these wait, too. */
+/* True if writes by system calls wait, too, which needs a privilege. */
 static bool holds_up_the_kernel(void) {
   int descriptor = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
   if (descriptor >= 0) close(descriptor);
@@ -431,6 +431,10 @@ static void read_only(void) {
     return;
   }
   check_pattern(memory, 4 * PAGE, 7);
+  if (!can()) { /* copies from it work */
+    refused_as(memory, 4 * PAGE, READ_ONLY | DEVICEMAP);
+    return;
+  }
   only_read(memory, true);
   /* A region that the device writes cannot have a page of it, but one that the device reads can. */
   devptr at = 0;

@@ -4,7 +4,7 @@
 
 #include "registered.h"
 
-#define NUMBERS 64u /* that the kernel changes */
+#define NUMBERS 64u /* numbers that the kernel changes */
 #define SIZE (NUMBERS * sizeof(unsigned))
 
 static void fill(void *at, unsigned first) {
@@ -118,7 +118,7 @@ static void between(void) {
   }
 }
 
-/* The page of the second one keeps the range of the first one alive, whose other pages are gone. */
+/* The shared page of the second range keeps the first range alive, whose other pages are gone. */
 static void mapped_over(void) {
   unsigned char *first = pages(3 * PAGE), *second = first + 2 * PAGE + 1024;
   devptr at = 0;

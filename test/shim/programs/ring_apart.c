@@ -32,7 +32,7 @@ static void leave_alone(void) {
     int here = sched_getcpu();
     CPU_ZERO(&one);
     CPU_SET(here, &one);
-    /* Moves to this processor for certain, and may then run on all of them again. */
+    /* Moves the thread to this processor, then allows all processors again. */
     if (sched_setaffinity(0, sizeof one, &one) != 0 || sched_setaffinity(0, sizeof before, &before) != 0)
       give_up("sched_setaffinity");
     kept += vgpu_leave_processor(0) && vgpu_leave_processor((uint32_t)here + 1 + CPU_SETSIZE);

@@ -21,7 +21,7 @@
 
 #if TOUR_MODULE != 0
 
-/* A module with a variable of the same name as the others have. */
+/* Each module has a variable of this name. */
 static __device__ int mine = TOUR_MODULE * 100;
 static __global__ void add_mine(int *to) {
   atomicAdd(to, mine);
@@ -90,7 +90,7 @@ struct Mixed {
   long long l;
 };
 
-/* The sum of a structure that came by value, and of what stands beside it. */
+/* The sum of a structure that is passed by value, and of the parameters beside it. */
 template <int SIZE>
 __global__ void sum_bytes(short before, Bytes<SIZE> bytes, double after, unsigned long long *out) {
   unsigned long long sum = 0;
@@ -415,7 +415,7 @@ static bool errors() {
   WANT(cudaMalloc(&memory, ~0ull / 2) == cudaErrorMemoryAllocation);
   WANT(cudaGetLastError() == cudaErrorMemoryAllocation);
   scale<<<1, 2048>>>(nullptr, 0, 0, 0);
-  /* The driver's own word for it (CUDA_ERROR_INVALID_VALUE). On NVIDIA's driver the runtime makes 9 of it. */
+  /* The driver's error is CUDA_ERROR_INVALID_VALUE. On NVIDIA's driver the runtime converts it to 9. */
   WANT(cudaGetLastError() == cudaErrorInvalidValue);
   WANT(cudaGetLastError() == cudaSuccess);
   WANT(cudaSetDevice(7) == cudaErrorInvalidDevice);

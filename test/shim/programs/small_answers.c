@@ -1,4 +1,4 @@
-/* Small answers without which real programs stopped. */
+/* Small answers that real programs need to continue. */
 #include <unistd.h>
 
 #include "check.h"
@@ -30,7 +30,7 @@ static void older_names(void) {
   OK(CALL(cuCtxGetDevice_v2, (int *, void *), &device, &device));
   IS(0, device);
   OK(CALL(cuCtxSynchronize_v2, (void *), (void *)0xdeadbeef));
-  /* a handle that was a context is still an error */
+  /* a destroyed context is still an error */
   void *context = NULL;
   MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
   OK(CALL(cuCtxGetDevice_v2, (int *, void *), &device, context));

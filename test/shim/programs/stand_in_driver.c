@@ -11,16 +11,26 @@
  * - jit=MS, free=MS, copy=MS, stuck=MS: cuModuleLoadDataEx, cuMemFree_v2, cuMemcpyHtoD_v2 or cuCtxSynchronize
  *   takes so long
  * - patient: cuModuleLoadDataEx takes until cuMemAlloc_v2 was called ten times more
+ * - context=MS, begins: cuCtxCreate_v2 and cuDevicePrimaryCtxRetain take so long, and all but the first until
+ *   cuMemAlloc_v2 was called ten times more ("order of 1-3 second startup cost per GPU":
+ *   https://docs.nvidia.com/deploy/driver-persistence/overview.html)
  * - held: so long take cuMemFree_v2, cuArrayDestroy, cuModuleUnload, cuCtxDestroy_v2,
  *   cuDevicePrimaryCtxRelease_v2, cuMemHostUnregister, cuMemUnmap and cuMemPoolTrimTo
  * - maps: registered memory is device memory at its own address (VGPU_INPROCESS_MAPS for the library behind)
  * - wide: cuInit maps a TiB of addresses wherever the kernel puts it, as a driver with unified addressing
- * maps gigabytes
+ * maps gigabytes, and prints the address on stderr
  * - late: a copy to the device in the default stream is made when that stream is next asked or waited for: a
  *   copy of ordinary memory may return before its bytes are there
  *   (https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html)
+ * - slow: after an asynchronous copy of 256 KiB or more from the device, the first cuEventQuery is
+ *   CUDA_ERROR_NOT_READY
  * - real: the device does not call itself simulated
  * - eventless: cuEventCreate is CUDA_ERROR_OUT_OF_MEMORY after the first cuMemHostAlloc
+ * - unrecorded: the first cuMemcpyHtoDAsync_v2 behind a wait reads the memory when the wait is over, and the
+ *   cuEventRecord after it is CUDA_ERROR_UNKNOWN
+ * - unordered: the first cuStreamWaitEvent while a stream waits is CUDA_ERROR_UNKNOWN
+ * - uncurrent: the first cuCtxSetCurrent of each thread but the main one is CUDA_ERROR_INVALID_CONTEXT
+ * - threadless: while a cuMemAlloc_v2 of 64 MiB or more waits, the process can start no thread
  * - sticky: after cuMemFree_v2 every call of the process is CUDA_ERROR_ILLEGAL_ADDRESS
  * - broken: what is compiled is CUDA_ERROR_ILLEGAL_ADDRESS
  * - blind: CUDA_VISIBLE_DEVICES means nothing to it
@@ -36,19 +46,28 @@
  *   (https://docs.nvidia.com/deploy/mps/index.html, "GPU Compute Modes")
  * - together: with MIG, cuInit fails unless each instance's process is in it at the same time
  * - hardware: what a stream's wait for a value does on a GPU. All streams share one hardware channel, so a
- *   write of another stream stays behind a wait that is not over (CUDA driver API, "Stream Memory
- * Operations": "may introduce a deadlock ... false dependencies"; forums.developer.nvidia.com thread 353972).
- * A stream can wait for a word of mapped host memory, which a processor writes. These calls wait for the
- * device: those that free memory and code; cuGraphExecDestroy (as seen with driver 580:
- * docs/reports/2026-11-27-gpu-h200.md); cuCtxSetLimit of the stack ("the device will block until all
- * preceding requested tasks are complete", CUDA driver API); the first use of code, which is loaded lazily:
- * cuModuleGetFunction, the variables of a module or library, the module of a library, and the first launch of
- * a kernel ("Loading a kernel might require context synchronization", CUDA programming guide, "Lazy
- * Loading"); a launch that needs more local memory than its context has ("The driver automatically increases
- * the per-thread stack size for each kernel launch as needed", cuCtxSetLimit in the CUDA driver API);
- * cuCtxSynchronize, and cuStreamSynchronize also of a stream that does not wait; cuMemAlloc_v2 from 64 MiB
- * on, as where memory is short; synchronous fills of memory that the host maps ("fully synchronous", the page
- * that `late` names). A launch waits while 1024 launches are behind a wait (the queue of a channel is full)
+ *   write of another stream, and a copy of pinned memory, stay behind a wait that is not over (CUDA driver
+ * API, "Stream Memory Operations": "may introduce a deadlock ... false dependencies";
+ * forums.developer.nvidia.com thread 353972). A stream can wait for a word of mapped host memory, which a
+ * processor writes. These calls wait for the device: those that free memory and code; cuGraphExecDestroy (as
+ * seen with driver 580: docs/reports/2026-11-27-gpu-h200.md); cuCtxSetLimit of the stack ("the device will
+ * block until all preceding requested tasks are complete", CUDA driver API); the first use of code, which is
+ * loaded lazily: cuModuleGetFunction, the variables of a module or library, the module of a library, and the
+ * first launch of a kernel ("Loading a kernel might require context synchronization", CUDA programming guide,
+ * "Lazy Loading"); a launch that needs more local memory than its context has ("The driver automatically
+ * increases the per-thread stack size for each kernel launch as needed", cuCtxSetLimit in the CUDA driver
+ * API); cuCtxSynchronize, and cuStreamSynchronize also of a stream that does not wait; cuMemAlloc_v2 from 64
+ * MiB on, as where memory is short; synchronous fills of memory that the host maps ("fully synchronous", the
+ * page that `late` names); a copy of more than 64 KiB of ordinary memory to the device, in any stream,
+ * because the driver's own staging memory is short (the same page: "a stream sync is performed before the
+ * copy"; shorter ones: CUDA programming guide, "Asynchronous Concurrent Execution"). A launch and an
+ * asynchronous copy wait while 1024 of these are behind a wait (the queue of a channel is full)
+ * - pools: freed memory stays in its pool until cuMemPoolTrimTo, or until cuStreamSynchronize or
+ *   cuCtxSynchronize if that is more than the pool's release threshold ("the allocator will try to release
+ * memory back to the OS on the next call to stream, event or context synchronize",
+ * CU_MEMPOOL_ATTR_RELEASE_THRESHOLD in
+ *   https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html). The stand-in for NVML
+ * counts it.
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it
  * - threads: cuInit says on stderr which part of the threads MPS gives it
@@ -67,6 +86,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -180,7 +200,16 @@ EXPORT int cuModuleUnload(void *module);
 EXPORT int cuCtxDestroy_v2(void *context);
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
 EXPORT int cuMemFree_v2(uint64_t address);
-EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
+EXPORT int cuCtxSetCurrent(void *context) {
+  static _Thread_local bool again;
+  if (word("uncurrent") != NULL && syscall(SYS_gettid) != getpid() && !again) {
+    again = true;
+    return 201;
+  }
+  return NEXT(int (*)(void *), "cuCtxSetCurrent")(context);
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
 EXPORT int cuCtxSynchronize(void);
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes);
 EXPORT int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags);
@@ -192,8 +221,12 @@ EXPORT int cuMemFreeHost(void *memory);
 EXPORT int cuEventCreate(void **event, unsigned flags);
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream);
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream);
+EXPORT int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream);
 EXPORT int cuStreamQuery(void *stream);
+EXPORT int cuEventQuery(void *event);
+EXPORT int cuEventSynchronize(void *event);
 EXPORT int cuEventRecord(void *event, void *stream);
+EXPORT int cuCtxSetCurrent(void *context);
 EXPORT int cuDeviceGetName(char *name, int length, int device);
 EXPORT int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags);
 EXPORT int cuGraphLaunch(void *graph, void *stream);
@@ -202,7 +235,7 @@ EXPORT int cuGraphExecDestroy(void *graph);
 static bool broken;
 static atomic_uint allocations;
 
-/* Tries each by two names, for reading and for writing. */
+/* Opens each file by two names, for reading and for writing. */
 static void tells_nodes(void) {
   static const char *const nodes[] = {
       "nvidiactl", "nvidia0", "nvidia1", "nvidia-uvm", "sda", "null", "nvidia-caps/nvidia-cap1"};
@@ -262,7 +295,8 @@ int cuInit(unsigned flags) {
     if (word("nodes") != NULL) tells_nodes();
     if (word("cache") != NULL) tells_cache();
     if (word("wide") != NULL)
-      (void)mmap(NULL, (size_t)1 << 40, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      fprintf(stderr, "stand-in: a TiB at %p\n",
+              mmap(NULL, (size_t)1 << 40, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     const char *threads = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     if (word("threads") != NULL)
       fprintf(stderr, "stand-in: %s %% of threads\n", threads == NULL ? "all" : threads);
@@ -314,20 +348,28 @@ static bool has_device(void) {
   return held >= 0;
 }
 
+static void await_allocations(const char *name) {
+  unsigned begun = atomic_load(&allocations);
+  while (word(name) != NULL && atomic_load(&allocations) - begun < 10)
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void begin_context(void) {
+  static atomic_uint contexts;
+  take_time("context");
+  if (atomic_fetch_add(&contexts, 1) > 0) await_allocations("begins");
+}
+
 int cuCtxCreate_v2(void **context, unsigned flags, int device) {
   if (!has_device()) return 46; /* CUDA_ERROR_DEVICE_UNAVAILABLE */
+  begin_context();
   return NEXT(int (*)(void **, unsigned, int), "cuCtxCreate_v2")(context, flags, device);
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
   if (!has_device()) return 46;
+  begin_context();
   return NEXT(int (*)(void **, int), "cuDevicePrimaryCtxRetain")(context, device);
-}
-
-static void await_allocations(const char *name) {
-  unsigned begun = atomic_load(&allocations);
-  while (word(name) != NULL && atomic_load(&allocations) - begun < 10)
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
@@ -347,7 +389,6 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *op
   }
 WAITS_FOR_THE_DEVICE(cuLibraryUnload, void *, library)
 WAITS_FOR_THE_DEVICE(cuMipmappedArrayDestroy, void *, array)
-WAITS_FOR_THE_DEVICE(cuMemPoolDestroy, void *, pool)
 WAITS_FOR_THE_DEVICE(cuGreenCtxDestroy, void *, context)
 WAITS_FOR_THE_DEVICE(cuMemRelease, uint64_t, handle)
 
@@ -384,10 +425,28 @@ int cuMemFree_v2(uint64_t address) {
   return NEXT(int (*)(uint64_t), "cuMemFree_v2")(address);
 }
 
+/* With `threadless` leaves too little memory for the stack of a thread. Returns the limit before. */
+static struct rlimit starve(void) {
+  struct rlimit before, less;
+  unsigned long pages = 0;
+  FILE *file = word("threadless") == NULL ? NULL : fopen("/proc/self/statm", "r");
+  if (getrlimit(RLIMIT_AS, &before) != 0) abort();
+  if (file != NULL && fscanf(file, "%lu", &pages) == 1) {
+    less = (struct rlimit){.rlim_cur = pages * 4096 + (4 << 20), .rlim_max = before.rlim_max};
+    setrlimit(RLIMIT_AS, &less);
+  }
+  if (file != NULL) fclose(file);
+  return before;
+}
+
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   const size_t long_bytes = (size_t)64 << 20;
   atomic_fetch_add(&allocations, 1);
-  if (bytes >= long_bytes) await_device();
+  if (bytes >= long_bytes) {
+    const struct rlimit before = starve();
+    await_device();
+    setrlimit(RLIMIT_AS, &before);
+  }
   if (broken) return 700;
   return NEXT(int (*)(uint64_t *, size_t), "cuMemAlloc_v2")(address, bytes);
 }
@@ -421,10 +480,39 @@ static bool is_late(uint64_t to, const void *from, size_t bytes) {
   return true;
 }
 
+static atomic_bool copied, copies_slowly;
+
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
+  static atomic_bool once;
+  if (word("unrecorded") != NULL && device_waits() && !atomic_exchange(&once, true)) {
+    atomic_store(&copied, true);
+    copy_after_waits(to, from, bytes);
+    return 0;
+  }
   if (stream == NULL && is_late(to, from, bytes)) return 0;
+  take_command();
+  if (copies_behind(to, from, bytes, true, stream)) return 0;
+  await_copy(from, bytes);
   return NEXT(int (*)(uint64_t, const void *, size_t, void *), "cuMemcpyHtoDAsync_v2")(to, from, bytes,
                                                                                        stream);
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+  const size_t long_bytes = 256 << 10;
+  if (word("slow") != NULL && bytes >= long_bytes) atomic_store(&copies_slowly, true);
+  take_command();
+  if (copies_behind(from, to, bytes, false, stream)) return 0;
+  return NEXT(int (*)(void *, uint64_t, size_t, void *), "cuMemcpyDtoHAsync_v2")(to, from, bytes, stream);
+}
+
+int cuEventQuery(void *event) {
+  if (atomic_exchange(&copies_slowly, false)) return 600; /* CUDA_ERROR_NOT_READY */
+  return NEXT(int (*)(void *), "cuEventQuery")(event);
+}
+
+int cuEventSynchronize(void *event) {
+  release_pools();
+  return NEXT(int (*)(void *), "cuEventSynchronize")(event);
 }
 
 int cuStreamQuery(void *stream) {
@@ -434,12 +522,14 @@ int cuStreamQuery(void *stream) {
 
 int cuEventRecord(void *event, void *stream) {
   int result = stream == NULL ? make_late_copies() : 0;
+  if (atomic_exchange(&copied, false)) return 999;
   return result != 0 ? result : NEXT(int (*)(void *, void *), "cuEventRecord")(event, stream);
 }
 
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
   if (is_late(to, from, bytes)) return 0;
   take_time("copy");
+  await_copy(from, bytes);
   if (broken) return 700;
   return NEXT(int (*)(uint64_t, const void *, size_t), "cuMemcpyHtoD_v2")(to, from, bytes);
 }
@@ -447,6 +537,7 @@ int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
 int cuCtxSynchronize(void) {
   take_time("stuck");
   await_device();
+  release_pools();
   if (broken) return 700;
   return NEXT(int (*)(void), "cuCtxSynchronize")();
 }
@@ -512,6 +603,7 @@ int cuMemFreeHost(void *memory) {
   int result = NEXT(int (*)(void **), "cuCtxGetCurrent")(&context);
   if (result == 0 && context == NULL) result = 201; /* CUDA_ERROR_INVALID_CONTEXT */
   if (result == 0 && unmaps_itself(memory)) return 0;
+  await_device();
   return result == 0 ? NEXT(int (*)(void *), "cuMemFreeHost")(memory) : result;
 }
 

@@ -23,28 +23,61 @@ EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsi
                           unsigned block_y, unsigned block_z, unsigned shared, void *stream,
                           void **parameters, void **extra);
 EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
+EXPORT int cuStreamWaitEvent(void *stream, void *event, unsigned flags);
 
 #define MOST_WAITS 4096
-#define CHANNEL_LAUNCHES 1024
+#define CHANNEL_COMMANDS 1024
 
 /* A wait that is not over. The library behind waits for `relay`, in device memory, instead. */
 struct hardware_wait {
   const uint32_t *word; /* NULL: the place is free */
   uint32_t value, relayed;
   uint64_t relay;
-  void *context, *stream; /* of this stand-in, which writes the relay */
+  void *context;
 };
 static struct hardware_wait waits[MOST_WAITS];
 static pthread_mutex_t waits_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint waits_now, launches_behind;
+static atomic_uint waits_now, commands_behind;
 static void *mapped[64]; /* memory of cuMemHostAlloc with DEVICEMAP */
+
+/* Copies that the channel makes when no stream waits any more. Guarded by waits_lock. */
+static struct {
+  uint64_t device;
+  unsigned char *host;
+  size_t bytes;
+  bool to_device;
+} copies[MOST_WAITS];
+static size_t copies_count;
+static void *writer, *writer_context; /* a stream of this stand-in */
+
+static const uint32_t no_word = 0; /* the word of a stream that waits for such a copy */
+
+static void make_copies(void) {
+  NEXT(int (*)(void *), "cuCtxSetCurrent")(writer_context);
+  for (size_t i = 0; i < copies_count; i++) {
+    if (copies[i].to_device) NEXT(int (*)(uint64_t, const void *, size_t, void *), "cuMemcpyHtoDAsync_v2")
+    (copies[i].device, copies[i].host, copies[i].bytes, writer);
+    else NEXT(int (*)(void *, uint64_t, size_t, void *),
+              "cuMemcpyDtoHAsync_v2")(copies[i].host, copies[i].device, copies[i].bytes, writer);
+  }
+  NEXT(int (*)(void *), "cuStreamSynchronize")(writer);
+  copies_count = 0;
+}
 
 static void end_wait(struct hardware_wait *wait) {
   NEXT(int (*)(void *), "cuCtxSetCurrent")(wait->context);
   NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWriteValue32_v2")
-  (wait->stream, wait->relay, wait->relayed, 0);
+  (writer, wait->relay, wait->relayed, 0);
   wait->word = NULL;
-  if (atomic_fetch_sub(&waits_now, 1) == 1) atomic_store(&launches_behind, 0);
+}
+
+static void end_last_wait(struct hardware_wait *wait) {
+  make_copies();
+  end_wait(wait);
+  for (size_t i = 0; i < MOST_WAITS; i++)
+    if (waits[i].word == &no_word) end_wait(&waits[i]);
+  atomic_store(&commands_behind, 0);
+  atomic_store(&waits_now, 0);
 }
 
 static void *watch_words(void *nothing) {
@@ -53,8 +86,14 @@ static void *watch_words(void *nothing) {
     pthread_mutex_lock(&waits_lock);
     for (size_t i = 0; i < MOST_WAITS; i++) {
       struct hardware_wait *wait = &waits[i];
-      if (wait->word != NULL && (int32_t)(__atomic_load_n(wait->word, __ATOMIC_ACQUIRE) - wait->value) >= 0)
+      if (wait->word == NULL || wait->word == &no_word ||
+          (int32_t)(__atomic_load_n(wait->word, __ATOMIC_ACQUIRE) - wait->value) < 0)
+        continue;
+      if (atomic_load(&waits_now) == 1) end_last_wait(wait);
+      else {
         end_wait(wait);
+        atomic_fetch_sub(&waits_now, 1);
+      }
     }
     pthread_mutex_unlock(&waits_lock);
   }
@@ -64,7 +103,6 @@ static void *watch_words(void *nothing) {
 /* The caller holds the lock. Each place has a word of device memory. */
 static struct hardware_wait *new_wait(void) {
   static uint64_t relays;
-  static void *writer;
   static pthread_t watcher;
   void *context = NULL;
   NEXT(int (*)(void **), "cuCtxGetCurrent")(&context);
@@ -74,14 +112,51 @@ static struct hardware_wait *new_wait(void) {
         NEXT(int (*)(void **, unsigned), "cuStreamCreate")(&writer, 1) != 0 ||
         pthread_create(&watcher, NULL, watch_words, NULL) != 0)
       abort();
+    writer_context = context;
   }
   size_t i = 0;
   while (waits[i].word != NULL) i++;
   waits[i].relay = relays + i * 4;
   waits[i].relayed++;
   waits[i].context = context;
-  waits[i].stream = writer;
   return &waits[i];
+}
+
+/* True for pinned memory. */
+static bool is_of_the_host(uint64_t address) {
+  unsigned type = 0;
+  const int memory_type = 2, of_host = 1;
+  return NEXT(int (*)(void *, int, uint64_t), "cuPointerGetAttribute")(&type, memory_type, address) == 0 &&
+         type == of_host;
+}
+
+static void add_copy(uint64_t device, void *host, size_t bytes, bool to_device) {
+  if (copies_count == MOST_WAITS) abort();
+  copies[copies_count].device = device;
+  copies[copies_count].host = host;
+  copies[copies_count].bytes = bytes;
+  copies[copies_count++].to_device = to_device;
+}
+
+void copy_after_waits(uint64_t to, const void *from, size_t bytes) {
+  pthread_mutex_lock(&waits_lock);
+  add_copy(to, (void *)(uintptr_t)from, bytes, true);
+  pthread_mutex_unlock(&waits_lock);
+}
+
+bool copies_behind(uint64_t device, const void *host, size_t bytes, bool to_device, void *stream) {
+  if (word("hardware") == NULL || !is_of_the_host((uint64_t)(uintptr_t)host)) return false;
+  pthread_mutex_lock(&waits_lock);
+  const bool held = atomic_load(&waits_now) > 0;
+  if (held) {
+    add_copy(device, (void *)(uintptr_t)host, bytes, to_device);
+    struct hardware_wait *wait = new_wait();
+    wait->word = &no_word;
+    NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWaitValue32_v2")
+    (stream, wait->relay, wait->relayed, 0);
+  }
+  pthread_mutex_unlock(&waits_lock);
+  return held;
 }
 
 static bool is_mapped(uint64_t address) {
@@ -90,8 +165,23 @@ static bool is_mapped(uint64_t address) {
   return false;
 }
 
+bool device_waits(void) {
+  return atomic_load(&waits_now) > 0;
+}
+
 void await_device(void) {
   while (atomic_load(&waits_now) > 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+void take_command(void) {
+  if (atomic_load(&waits_now) > 0 && atomic_fetch_add(&commands_behind, 1) >= CHANNEL_COMMANDS)
+    await_device();
+}
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+  static atomic_bool once;
+  if (word("unordered") != NULL && device_waits() && !atomic_exchange(&once, true)) return 999;
+  return NEXT(int (*)(void *, void *, unsigned), "cuStreamWaitEvent")(stream, event, flags);
 }
 
 int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags) {
@@ -99,9 +189,12 @@ int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, unsig
       NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWaitValue32_v2");
   if (word("hardware") == NULL) return next(stream, address, value, flags);
   /* A wait for device memory ends with a write of a stream, which is behind it: it never ends. */
-  atomic_fetch_add(&waits_now, 1);
-  if (!is_mapped(address)) return next(stream, address, value, flags);
   pthread_mutex_lock(&waits_lock);
+  atomic_fetch_add(&waits_now, 1);
+  if (!is_mapped(address)) {
+    pthread_mutex_unlock(&waits_lock);
+    return next(stream, address, value, flags);
+  }
   struct hardware_wait *wait = new_wait();
   wait->word = (const uint32_t *)(uintptr_t)address;
   wait->value = value;
@@ -190,12 +283,9 @@ int cuCtxSetLimit(int limit, size_t value) {
   return NEXT(int (*)(int, size_t), "cuCtxSetLimit")(limit, value);
 }
 
-/* True for host memory that is registered, with `maps`. */
-static bool is_of_the_host(uint64_t address) {
-  unsigned type = 0;
-  const int memory_type = 2, of_host = 1;
-  return NEXT(int (*)(void *, int, uint64_t), "cuPointerGetAttribute")(&type, memory_type, address) == 0 &&
-         type == of_host;
+void await_copy(const void *from, size_t bytes) {
+  const size_t always_taken = 64 << 10;
+  if (bytes > always_taken && !is_of_the_host((uint64_t)(uintptr_t)from)) await_device();
 }
 
 int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) {
@@ -205,6 +295,7 @@ int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) {
 
 int cuStreamSynchronize(void *stream) {
   await_device();
+  release_pools();
   return NEXT(int (*)(void *), "cuStreamSynchronize")(stream);
 }
 
@@ -233,8 +324,7 @@ static void take_place(void *function) {
   int bytes = 0;
   NEXT(int (*)(int *, int, void *), "cuFuncGetAttribute")(&bytes, local_bytes, function);
   grow_local_memory(bytes);
-  if (atomic_load(&waits_now) > 0 && atomic_fetch_add(&launches_behind, 1) >= CHANNEL_LAUNCHES)
-    await_device();
+  take_command();
 }
 
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,

@@ -4,9 +4,11 @@
  * two UUIDs with a comma between, it has one GPU that is divided into instances with these UUIDs, in its
  * first and third place. Persistence mode is on if
  * STAND_IN_PERSISTENCE is set, and STAND_IN_VERSION is the driver's version. The calling process and process
- * 1 use the GPU. The calling one uses as many bytes as the file STAND_IN_BYTES says. With STAND_IN_ASKED each
- * question for processes is a line on stderr.
+ * 1 use the GPU. The calling one uses the number of bytes in the file STAND_IN_BYTES, plus the bytes of its
+ * pools in the stand-in driver. With STAND_IN_ASKED each question for processes is a line on stderr.
  */
+#include <dlfcn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +109,13 @@ int nvmlDeviceGetSerial(void *device, char *serial, unsigned length) {
   return 0;
 }
 
+/* Bytes of pools in the stand-in driver, if this process has opened it. */
+static unsigned long long pool_bytes(void) {
+  void *driver = dlopen("libstand-in.so", RTLD_NOW | RTLD_NOLOAD);
+  void *bytes = driver == NULL ? NULL : dlsym(driver, "stand_in_pool_bytes");
+  return bytes == NULL ? 0 : ((uint64_t(*)(void))(uintptr_t)bytes)();
+}
+
 struct process {
   unsigned pid;
   unsigned long long bytes;
@@ -123,6 +132,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
   if (file == NULL) return NOT_FOUND;
   if (fscanf(file, "%llu", &bytes) != 1) bytes = ~0ull;
   fclose(file);
+  if (bytes != ~0ull) bytes += pool_bytes();
   if (*count < 2) return INSUFFICIENT_SIZE;
   *count = 2;
   processes[0] = (struct process){.pid = 1, .bytes = 1ull << 40};

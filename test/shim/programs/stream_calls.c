@@ -342,7 +342,7 @@ static int follow(void *stream, void *event) {
   return CALL(cuStreamWaitEvent, (void *, void *, unsigned), stream, event, 0);
 }
 
-/* A wait is for the last record before it, and what becomes of the event after that changes nothing. */
+/* A wait is for the last record before it. Later changes of the event do not affect that wait. */
 static void events_recorded_again(void) {
   void *first = make_stream(1), *second = make_stream(1), *third = make_stream(1), *event = make_event(2);
   devptr flag = check_alloc(16), words = check_alloc(16), copy = check_alloc(16);

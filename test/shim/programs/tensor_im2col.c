@@ -164,7 +164,7 @@ static int64_t source(const struct image *m, int i, int b, bool with_offsets) {
   return channel >= (int64_t)m->dim[0] ? -1 : at + m->first[0] * m->bytes + b;
 }
 
-/* Returns its place in shared memory: pieces of 16 bytes change places within the swizzle. */
+/* Returns the place of the byte in shared memory: the swizzle exchanges pieces of 16 bytes. */
 static int place(const struct image *m, int i, int b) {
   int pitch = m->swizzle == 0 ? m->channels * m->bytes : 16 << m->swizzle, at = i * pitch + b;
   return at ^ (at / 128 % (1 << m->swizzle)) * 16;

@@ -38,7 +38,7 @@ static int address_free(devptr address, size_t size) {
   return CALL(cuMemAddressFree, (devptr, size_t), address, size);
 }
 
-/* As llama.cpp's pool does it: one reservation that is mapped part by part and used as one range. */
+/* One reservation is mapped part by part and used as one range, like the pool of llama.cpp. */
 static void grows(void) {
   int supported = 0;
   OK(CALL(cuDeviceGetAttribute, (int *, int, int), &supported, 102, 0));

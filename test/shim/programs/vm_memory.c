@@ -148,7 +148,7 @@ static bool sees_the_secret(void) {
   return seen;
 }
 
-/* Bytes to the device and back; false: it did not work. */
+/* Copies bytes to the device and back. False: that failed. */
 static bool trips(void) {
   static unsigned char there[4096], back[4096];
   static unsigned seed;
@@ -167,7 +167,7 @@ static bool comes_back(void) {
          CALL(cuCtxSetCurrent, (void *), context) == 0;
 }
 
-/* Without end: computes, says so, and begins again where the host was lost. */
+/* Computes without end, reports each round, and begins again if the host was lost. */
 static void works_on(void) {
   const struct timespec nap = {.tv_nsec = 100000000};
   for (int tick = 1;; tick++) {

@@ -1,7 +1,6 @@
 /*
- * Many threads wait for one stream, each for what the stream had when it asked. What comes to the stream
- * later must hold up none of them, however many they are: the later work goes on only when all have come
- * back.
+ * Many threads wait for one stream, each for the work that the stream had at the call. Later work of the
+ * stream must delay none of the threads: the later work continues only when all threads have returned.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,7 +22,7 @@ static void *wait_for_stream(void *unused) {
   return NULL;
 }
 
-/* The stream goes on when the word is 1. */
+/* Holds the stream until the word is 1. */
 static void hold(devptr word) {
   OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, uint32_t, unsigned), stream, word, 1, 1));
 }
@@ -42,7 +41,7 @@ static void many(void) {
   hold(words);
   for (int i = 0; i < THREADS; i++) MUST(pthread_create(&threads[i], NULL, wait_for_stream, NULL));
   while (atomic_load(&asking) < THREADS) usleep(1000);
-  sleep(2); /* until the host has been asked by each of them */
+  sleep(2); /* until the request of each thread has reached the host */
   IS(0, atomic_load(&back));
   hold(words + 4);
   let_go(words);

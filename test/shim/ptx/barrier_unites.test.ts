@@ -1,4 +1,4 @@
-/** Lanes that came to a barrier apart, because one of them polled for long before it, continue together. */
+/** Barriers at which lanes come apart, and those that a block leaves behind. */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { runPtx, u32 } from './machine.js';
@@ -56,4 +56,45 @@ it('a whole warp goes on after a barrier before which one lane polled for long',
     [...u32(outcome.buffers[0] ?? Buffer.alloc(0))],
     Array.from({ length: 32 }, (_, lane) => lane),
   );
+});
+
+it('a block does not count the threads that came to a barrier of the block before', () => {
+  const outcome = runPtx({
+    ptx: {
+      text: `.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+  .shared .align 4 .b32 flag;
+  .reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %ctaid.x;
+  setp.lt.u32 %p1, %r1, 32;
+  setp.eq.u32 %p2, %r2, 0;
+  @%p2 bra first;
+  @%p1 bra waits;
+  mov.u32 %r3, 7;
+  st.shared.u32 [flag], %r3;
+  bar.arrive 1, 64;
+  exit;
+first:
+  @%p1 bar.arrive 1, 64;
+  exit;
+waits:
+  bar.sync 1, 64;
+  ld.shared.u32 %r4, [flag];
+  mul.wide.u32 %rd2, %r1, 4;
+  add.u64 %rd2, %rd1, %rd2;
+  st.global.u32 [%rd2], %r4;
+  exit;
+}
+`,
+    },
+    buffers: [128],
+    launches: [{ kernel: 'k', grid: [2], block: [64], args: ['b1'] }],
+  });
+  assert.match(outcome.launches[0] ?? '', /^ok/);
+  assert.deepEqual([...u32(outcome.buffers[0] ?? Buffer.alloc(0))], new Array<number>(32).fill(7));
 });

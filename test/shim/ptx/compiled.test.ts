@@ -43,7 +43,7 @@ function run(text: string, compile: Job['compile'], number = 5): Outcome {
 }
 
 /** The same with the interpreter, with compiled code, and with both compared. */
-function same(body: string, functions = ''): number[] {
+function same(body: string, functions = '', mostCompared = Infinity): number[] {
   const text = kernel(body, functions);
   const [plain, compiled, checked] = (['never', 'always', 'check'] as const).map((way) => run(text, way));
   assert.match(plain?.launches[0] ?? '', /^ok/);
@@ -52,6 +52,8 @@ function same(body: string, functions = ''): number[] {
     assert.notEqual(outcome?.compiled.functions, 0, 'nothing was compiled');
     assert.deepEqual(outcome?.buffers, plain?.buffers);
   }
+  const compared = checked?.compiled.compared ?? 0;
+  assert.ok(compared <= mostCompared, `the code was entered ${compared} times`);
   return [...u32(plain?.buffers[0] ?? Buffer.alloc(0))];
 }
 
@@ -64,6 +66,31 @@ mad.lo.u32 %r0, %r5, 3, %r0;
 st.global.u32 [%o], %r0; ld.global.u32 %r0, [%o]; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 100; @%p1 bra loop;`);
     assert.equal(left[40], 4950);
   });
+
+  // LLVM's masked VPTERNLOG had the table of other operands: https://github.com/llvm/llvm-project/issues/157929
+  for (const [what, merged] of [
+    ['a guard', (not, lop3) => `@${not}%p1 lop3.b32 %r0, ${lop3};`],
+    ['selp', (not, lop3) => `lop3.b32 %r1, ${lop3}; selp.b32 %r0, ${not ? '%r0, %r1' : '%r1, %r0'}, %p1;`],
+  ] as [string, (not: string, lop3: string) => string][]) {
+    it(`keep a register where ${what} says so, if the new value is made of it and of memory`, () => {
+      const orders = ['0m4', '04m', 'm04', '40m', 'm40', '4m0'];
+      const steps = orders.flatMap((order, i) =>
+        [0xac, 0xca, 0xb8, 0xe2].map((table, k) => {
+          const operands = [...order].map(
+            (operand) => ({ 0: '%r0', 4: '14' })[operand] ?? `%r${10 + i * 4 + k}`,
+          );
+          return `add.u32 %r0, %r0, %t; ${merged(k % 2 === 0 ? '' : '!', `${operands.join(', ')}, ${table}`)}`;
+        }),
+      );
+      // Behind the barrier, the registers are read from memory.
+      const left = same(`
+mul.lo.u32 %r0, %t, 2654435761; and.b32 %r1, %t, 4; setp.eq.u32 %p1, %r1, 0;
+${steps.map((_, i) => `mul.lo.u32 %r${10 + i}, %t, ${40503 + 977 * i};`).join('\n')}
+bar.sync 0;
+${steps.join('\n')}`);
+      assert.ok(new Set(left).size > 48);
+    });
+  }
 
   it('leave where lanes part, and where they join', () => {
     const left = same(`
@@ -115,6 +142,36 @@ mov.u32 %r0, 0; mov.u32 %r2, %tid.x; cvt.rm.f64.u32 %g1, %r2; mov.b64 {%r3, %r4}
 cvt.rm.f32.u32 %f1, %r2; mov.b32 %r5, %f1; xor.b32 %r0, %r0, %r5; add.u32 %r0, %r0, 1; shl.b32 %r6, %r0, 1; xor.b32 %r0, %r0, %r6;`);
   });
 
+  // LLVM folds constants with rounding to nearest and without flushing.
+  // A register that is written once is computed before all others, which hides its value from LLVM: write each twice.
+  const written = 'mov.b32 %f1, %t; mov.b32 %f2, %t; mov.b32 %r1, %t; mov.b32 %r2, %t;';
+  for (const [from, known] of [
+    ['halves', 'mov.b16 %h1, 34342; cvt.f32.f16 %f1, %h1; mov.b16 %h2, 17; cvt.f32.f16 %f2, %h2;'],
+    ['bits', 'mov.b32 %r1, 0x00012345; mov.b32 %f1, %r1; mov.b32 %r2, 0x3eaaaaab; mov.b32 %f2, %r2;'],
+    ['integers', 'sub.u32 %r1, %t, %t; add.u32 %r2, %r1, 7; CVT %f1, %r1; CVT %f2, %r2;'],
+    ['signs', 'xor.b32 %r1, %t, %t; or.b32 %r2, %r1, 0x80000000; mov.b32 %f1, %r1; mov.b32 %f2, %r2;'],
+    ['rounded integers', 'and.b32 %r1, %t, 0; or.b32 %r1, %r1, 33554435; CVT %f1, %r1; neg.f32 %f2, %f1;'],
+  ] as const) {
+    it(`compute with numbers that LLVM knows from ${from} as the interpreter does`, () => {
+      for (const how of ['rm', 'rp', 'rz', 'rn.ftz']) {
+        const convert = `cvt.${how.slice(0, 2)}.f32.s32`;
+        const results = [
+          'sub.HOW.f32 %f3, %f1, %f1;',
+          'add.HOW.f32 %f3, %f1, %f2;',
+          'mul.HOW.f32 %f3, %f1, %f2;',
+        ]
+          .concat('fma.HOW.f32 %f3, %f1, %f2, %f1;', 'div.HOW.f32 %f3, %f2, %f1;', 'sqrt.HOW.f32 %f3, %f2;')
+          .map(
+            (text) => `${text} mov.b32 %r5, %f3; shr.u32 %r6, %r5, 31; add.u32 %r0, %r0, %r6;
+mad.lo.u32 %r0, %r0, 31, %r5;`,
+          );
+        const compared = 'setp.eq.f32 %p1, %f1, 0f00000000; selp.u32 %r5, 3, 5, %p1; add.u32 %r0, %r0, %r5;';
+        const text = ['mov.u32 %r0, %t;', written, known, ...results, compared].join('\n');
+        same(text.replaceAll('HOW', how).replaceAll('CVT', convert));
+      }
+    });
+  }
+
   it('end a loop that waits for another warp, as the interpreter does', () => {
     const left = same(`
 mov.u32 %r1, %tid.x; mov.u32 %r0, 5; mov.u32 %r9, 0; setp.lt.u32 %p1, %r1, 32; @%p1 bra waits;
@@ -126,6 +183,21 @@ mov.u32 %r0, %r6;
 done:`);
     assert.equal(left[0], 77);
     assert.equal(left[40], 5);
+  });
+
+  it('open a barrier for which other warps end without coming, before or after another barrier', () => {
+    const left = same(`
+mov.u32 %r1, %tid.x; mov.u32 %r0, 3; mad.lo.u32 %r0, %r1, 5, %r0; setp.ge.u32 %p1, %r1, 32; @%p1 bra over;
+bar.sync 0; add.u32 %r0, %r0, 100; xor.b32 %r2, %r0, 5; add.u32 %r2, %r2, 7; sub.u32 %r2, %r2, 7; xor.b32 %r0, %r2, 5;
+over: add.u32 %r0, %r0, 1;`);
+    assert.deepEqual([left[2], left[40]], [3 + 2 * 5 + 101, 3 + 40 * 5 + 1]);
+    const late = same(`
+mov.u32 %r1, %tid.x; mov.u32 %r0, 3; mad.lo.u32 %r0, %r1, 5, %r0; setp.lt.u32 %p1, %r1, 32; st.shared.u32 [s], %r0;
+mov.u32 %r3, 9; bar.sync 0;
+@%p1 bra over; add.u32 %r0, %r0, 100; xor.b32 %r2, %r0, 5; add.u32 %r2, %r2, 7; sub.u32 %r2, %r2, 7; xor.b32 %r0, %r2, 5;
+bar.sync 0; @!%p1 add.u32 %r0, %r0, 1000;
+over: add.u32 %r0, %r0, %r3; @!%p1 bra back; add.u32 %r0, %r0, 10000; back: add.u32 %r0, %r0, 1;`);
+    assert.deepEqual([late[2], late[40]], [3 + 2 * 5 + 10 + 10000, 3 + 40 * 5 + 100 + 1000 + 10]);
   });
 
   it('read and write single elements and vectors anywhere, neighbours too', () => {
@@ -164,6 +236,126 @@ skip: selp.u32 %r9, 3, 4, %p3; add.u32 %r0, %r0, %r9; add.u32 %r1, %r1, 1; setp.
     assert.notEqual(left[0], left[1]);
   });
 
+  it('read bytes and halves anywhere, up to the last one', () => {
+    const left = same(`
+mov.u32 %r1, %tid.x; mov.u32 %r2, s; mov.u32 %r3, 0; mov.u32 %r0, 1;
+fill: mad.lo.u32 %r4, %r3, 48, %r1; mul.lo.u32 %r5, %r4, 0x9e3779b9; shl.b32 %r6, %r4, 2; and.b32 %r6, %r6, 16380;
+add.u32 %r6, %r6, %r2; st.shared.u32 [%r6], %r5; add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 86; @%p1 bra fill;
+bar.sync 0;
+mul.lo.u32 %r7, %r1, 1237; xor.b32 %r7, %r7, 16383; and.b32 %r7, %r7, 16383; add.u32 %r8, %r7, %r2; and.b32 %r9, %r8, -2; mov.u32 %r3, 0;
+min.u32 %r20, %r7, 16380; add.u32 %r20, %r20, %r2;
+loop: ld.shared.u8 %r10, [%r8]; ld.shared.s8 %r11, [%r8]; ld.shared.u16 %r12, [%r9]; ld.shared.s16 %r13, [%r9];
+ld.shared.u8 %r14, [%r20+1]; ld.shared.u8 %r15, [%r20+2]; ld.shared.v2.u8 {%h0, %h1}, [%r9]; cvt.u32.u16 %r16, %h1;
+mad.lo.u32 %r0, %r0, 3, %r10; mad.lo.u32 %r0, %r0, 5, %r11; mad.lo.u32 %r0, %r0, 7, %r12; mad.lo.u32 %r0, %r0, 9, %r13;
+mad.lo.u32 %r0, %r0, 11, %r14; mad.lo.u32 %r0, %r0, 13, %r15; mad.lo.u32 %r0, %r0, 17, %r16;
+add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 5; @%p1 bra loop;`);
+    assert.notEqual(left[0], left[1]);
+  });
+
+  it('carry out each form of access without the interpreter', () => {
+    // Each warp's first access of a place in global memory asks the interpreter for the range.
+    const most = 2 * BLOCKS * 2;
+    const forms: readonly (readonly [name: string, body: string])[] = [
+      ['a gather of words', 'ld.shared.u32 %r5, [%r4];'],
+      ['a gather of halves', 'ld.shared.u16 %r5, [%r4+2];'],
+      ['a gather of bytes', 'ld.shared.s8 %r5, [%r4+1];'],
+      ['a gather of 64 bits', 'ld.shared.u64 %d1, [%r4]; cvt.u32.u64 %r5, %d1;'],
+      ['a gather from global memory', 'ld.global.u32 %r5, [%d5];'],
+      ['a load of one lane', '@%p2 ld.shared.u32 %r5, [%r6];'],
+      ['a store of one lane', '@%p2 st.shared.u32 [%r6], %r1;'],
+      ['a store of one lane to global memory', '@%p2 st.global.u32 [%o], %r1;'],
+      ['a store of lanes on both sides', '@%p3 st.shared.u32 [%r6], %r1;'],
+      ['a store in an arm of a branch', '@%p3 bra on; st.shared.u32 [%r6], %r1; on:'],
+      ['a scatter of words', 'st.shared.u32 [%r4], %r1;'],
+      ['a scatter of halves', 'st.shared.u16 [%r4], %r1;'],
+      ['a scatter to global memory', 'st.global.u32 [%d5], %r1;'],
+      ['stores that follow each other', 'st.shared.u32 [%r4], %r1; st.shared.u32 [%r4+4], %r5;'],
+      ['an atomic of all lanes', 'atom.shared.add.u32 %r5, [%r4], %r1;'],
+      ['an atomic of some lanes', '@%p3 atom.shared.exch.b32 %r5, [%r6], %r1;'],
+      ['an atomic of 64 bits', 'mov.u64 %d1, 3; atom.shared.add.u64 %d2, [%r4], %d1;'],
+    ];
+    for (const [name, body] of forms) {
+      const outcome = run(
+        kernel(`
+mov.u32 %r0, 0; mov.u32 %r1, 0; mov.u32 %r5, 1; mov.u32 %r2, s; mov.u32 %r3, %tid.x; mul.lo.u32 %r4, %r3, 40; add.u32 %r4, %r4, %r2;
+shl.b32 %r6, %r3, 2; add.u32 %r6, %r6, %r2; xor.b32 %r7, %t, 13; mul.wide.u32 %d5, %r7, 4; ld.param.u64 %d6, [out]; add.u64 %d5, %d5, %d6;
+and.b32 %r7, %r3, 31; setp.eq.u32 %p2, %r7, 5; and.b32 %r7, %r3, 8; setp.eq.u32 %p3, %r7, 0;
+loop: ${body} add.u32 %r0, %r0, %r5; xor.b32 %r0, %r0, %r1; add.u32 %r8, %r0, 3; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 100;
+@%p1 bra loop;`),
+        'always',
+      );
+      assert.match(outcome.launches[0] ?? '', /^ok/);
+      const { functions, stepped } = outcome.compiled;
+      assert.equal(functions, 1, name);
+      assert.ok(stepped <= most, `${name}: the interpreter was called ${stepped} times`);
+    }
+  });
+
+  it('compute bit masks, fields, counts and funnel shifts with all amounts', () => {
+    same(`
+mov.u32 %r0, 0; mov.u32 %r1, 0; mov.u32 %r2, %t;
+loop: mad.lo.u32 %r2, %r2, 1664525, 1013904223; shr.u32 %r3, %r2, 3; and.b32 %r4, %r1, 63; shr.u32 %r5, %r2, 26; setp.gt.u32 %p1, %r4, 60;
+@%p1 mov.u32 %r5, %r2;
+bmsk.clamp.b32 %r6, %r4, %r5; bmsk.wrap.b32 %r7, %r4, %r5; bmsk.clamp.b32 %r8, %r5, %r4; bfe.u32 %r9, %r2, %r4, %r5;
+bfe.u32 %r10, %r3, %r5, %r4; bfi.b32 %r11, %r2, %r3, %r4, %r5; bfi.b32 %r12, %r3, %r2, %r5, %r4; popc.b32 %r13, %r2;
+shf.l.wrap.b32 %r14, %r2, %r3, %r5; shf.r.wrap.b32 %r15, %r2, %r3, %r4; shf.l.clamp.b32 %r16, %r2, %r3, %r4; shf.r.clamp.b32 %r17, %r3, %r2, %r5;
+mad.lo.u32 %r0, %r0, 3, %r6; mad.lo.u32 %r0, %r0, 5, %r7; mad.lo.u32 %r0, %r0, 7, %r8; mad.lo.u32 %r0, %r0, 9, %r9; xor.b32 %r0, %r0, %r10;
+mad.lo.u32 %r0, %r0, 3, %r11; mad.lo.u32 %r0, %r0, 5, %r12; mad.lo.u32 %r0, %r0, 7, %r13; mad.lo.u32 %r0, %r0, 9, %r14; xor.b32 %r0, %r0, %r15;
+mad.lo.u32 %r0, %r0, 3, %r16; mad.lo.u32 %r0, %r0, 5, %r17; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 300; @%p1 bra loop;`);
+  });
+
+  it('exchange with shared memory, lane after lane', () => {
+    const left = same(`
+.reg .b32 %a, %g; .reg .b64 %x<4>;
+mov.u32 %r1, %tid.x; mov.u32 %r2, s; mov.u32 %r0, 1; shl.b32 %r3, %r1, 3; add.u32 %r3, %r3, %r2; mov.u64 %x0, 0;
+st.shared.u64 [%r3], %x0; bar.sync 0; setp.ge.u32 %p1, %r1, 32; @%p1 bra done; mov.u32 %r4, 0; setp.ne.u32 %p2, %r1, 5;
+loop: mad.lo.u32 %r5, %r1, %r4, %r1; and.b32 %r5, %r5, 7; shl.b32 %r5, %r5, 3; add.u32 %r5, %r5, %r2;
+atom.shared.add.u32 %r6, [%r5], %r1; mad.lo.u32 %r0, %r0, 3, %r6; atom.shared.xor.b32 %r7, [%r5+4], %r0; mad.lo.u32 %r0, %r0, 5, %r7;
+@%p2 atom.shared.exch.b32 %r8, [%r5], %r0; @%p2 mad.lo.u32 %r0, %r0, 7, %r8; atom.shared.or.b32 %r9, [%r5+8], 5; xor.b32 %r0, %r0, %r9;
+cvt.u64.u32 %x1, %r0; atom.shared.add.u64 %x2, [%r5+64], %x1; cvt.u32.u64 %r10, %x2; add.u32 %r0, %r0, %r10; @!%p2 red.shared.and.b32 [%r5], 255;
+atom.shared.add.u32 %r5, [%r5], %r5; xor.b32 %r0, %r0, %r5; add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, 30; @%p3 bra loop;
+done:`);
+    assert.notEqual(left[0], left[1]);
+  });
+
+  it('raise the fault of an atomic, at its line', () => {
+    const text = kernel(`
+mov.u32 %r1, 0; mov.u32 %r0, 0; mov.u32 %r2, s;
+loop: add.u32 %r1, %r1, 1; setp.eq.u32 %p1, %r1, 50; setp.eq.u32 %p2, %t, 37; and.pred %p1, %p1, %p2; selp.b32 %r3, 16384, 64, %p1;
+add.u32 %r3, %r3, %r2;
+atom.shared.add.u32 %r4, [%r3], 1; setp.lt.u32 %p3, %r1, 100; @%p3 bra loop;`);
+    const fault = run(text, 'never').launches;
+    assert.match(fault[0] ?? '', /^error illegal address: line \d+ block 0,0,0 thread 37,0,0/);
+    for (const way of ['always', 'check'] as const) assert.deepEqual(run(text, way).launches, fault);
+  });
+
+  it('repeat a loop for the lanes that have not ended it', () => {
+    const left = same(
+      `
+mov.u32 %r1, 0; mov.u32 %r0, 0; mov.u32 %r2, s; shl.b32 %r3, %t, 2; add.u32 %r3, %r3, %r2; mul.lo.u32 %r4, %t, 7; and.b32 %r4, %r4, 31;
+mov.u32 %r9, 0; mov.u32 %r12, 3; setp.gt.u32 %p3, %t, 20; mov.f32 %f1, 0f3F800000; st.shared.u32 [%r3], %r4;
+outer: mov.u32 %r5, 0; mov.u32 %r10, 1;
+loop: mad.lo.u32 %r6, %r5, 3, %t; ld.shared.u32 %r7, [%r3]; add.u32 %r7, %r7, %r6; st.shared.u32 [%r3], %r7; xor.b32 %r0, %r0, %r7;
+@%p3 add.u32 %r9, %r9, %r6; @!%p3 ld.shared.u32 %r12, [s+64]; mad.lo.u32 %r10, %r10, 5, %r12; fma.rn.f32 %f1, %f1, 0f3F800001, %f1;
+atom.shared.add.u32 %r11, [s+8192], 1; and.b32 %r11, %r11, 1; mul.lo.u32 %r10, %r10, 3; setp.gt.u32 %p4, %r5, 3;
+add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, %r4; @%p1 bra loop;
+selp.u32 %r8, 3, 5, %p4; mov.b32 %r13, %f1; add.u32 %r0, %r0, %r8; mad.lo.u32 %r0, %r0, 3, %r10; xor.b32 %r0, %r0, %r13; add.u32 %r0, %r0, %r6; add.u32 %r0, %r0, %r9;
+add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 9; @%p2 bra outer;`,
+      '',
+      16,
+    );
+    assert.notEqual(left[0], left[1]);
+  });
+
+  it('end a loop in which lanes wait for others of their warp', () => {
+    const left = same(`
+.reg .b32 %turn; mov.u32 %r1, %tid.x; mov.u32 %r0, 0; and.b32 %r1, %r1, 31; mov.u32 %turn, 0; mov.u32 %r3, 0; mov.u32 %r9, %tid.x; shr.u32 %r9, %r9, 5; shl.b32 %r9, %r9, 2;
+mov.u32 %r8, s; add.u32 %r9, %r9, %r8; st.shared.u32 [%r9], %turn;
+loop: ld.volatile.shared.u32 %turn, [%r9]; add.u32 %r3, %r3, 1; and.b32 %r4, %r3, 7; xor.b32 %r4, %r4, %r3; xor.b32 %r4, %r4, %r3; setp.ne.u32 %p1, %turn, %r1; @%p1 bra loop;
+add.u32 %r0, %r1, 1; st.volatile.shared.u32 [%r9], %r0;`);
+    assert.deepEqual([left[0], left[31]], [1, 32]);
+  });
+
   it('shuffle and vote', () => {
     const left = same(`
 mov.u32 %r0, %t; mov.u32 %r1, 0; mov.u32 %r2, %tid.x; setp.ge.u32 %p7, %r2, 32; mov.u32 %r3, -1;
@@ -187,6 +379,48 @@ even: add.u32 %r0, %r0, 5; xor.b32 %r3, %r0, 2; add.u32 %r3, %r3, %r1; shfl.sync
 on: add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 12; @%p2 bra loop;`);
   });
 
+  it('run conversions between flushing float instructions without leaving compiled code', () => {
+    const left = same(
+      `
+mov.u32 %r0, 0; mad.lo.u32 %r1, %t, 683, %t; mov.u32 %r2, 0; mov.b32 %f9, 0x3F804000;
+loop: cvt.u16.u32 %h0, %r1; cvt.f32.f16 %f1, %h0; mul.ftz.f32 %f5, %f1, %f9; mul.lo.u32 %r4, %r1, 0x9e3779b9; cvt.rn.f32.s32 %f2, %r4;
+fma.rn.ftz.f32 %f3, %f2, %f1, %f5; cvt.rn.f32.u32 %f4, %r4; add.ftz.f32 %f3, %f3, %f4; cvt.rn.f16.f32 %h1, %f3; and.b32 %r5, %r4, 0x80ffffff;
+mov.b32 %f6, %r5; cvt.rn.f16.f32 %h2, %f6; cvt.rni.s32.f32 %r6, %f3; cvt.rpi.ftz.s32.f32 %r7, %f6; cvt.rpi.s32.f32 %r8, %f6; cvt.rzi.f32.f32 %f7, %f6;
+mov.b32 %r9, {%h1, %h2}; mov.b32 %r10, %f7; mov.b32 %r11, %f3; mad.lo.u32 %r0, %r0, 3, %r6; mad.lo.u32 %r0, %r0, 5, %r7; mad.lo.u32 %r0, %r0, 7, %r8;
+mad.lo.u32 %r0, %r0, 9, %r9; mad.lo.u32 %r0, %r0, 11, %r10; mad.lo.u32 %r0, %r0, 13, %r11;
+add.u32 %r1, %r1, 1; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 700; @%p1 bra loop;`,
+      '',
+      16,
+    );
+    assert.notEqual(left[0], left[1]);
+  });
+
+  it('stay in compiled code at float instructions that round differently or do not flush', () => {
+    const left = same(
+      `
+mov.u32 %r0, 0; mov.u32 %r1, 0; mov.u32 %r2, %t; setp.gt.u32 %p3, %t, 20;
+loop: mad.lo.u32 %r2, %r2, 1664525, 1013904223; and.b32 %r3, %r2, 0x80ffffff; mov.b32 %f1, %r3; mov.b32 %f2, 0x3fc00001; mul.ftz.f32 %f3, %f1, %f2;
+mul.f32 %f4, %f1, %f2; @%p3 fma.rz.ftz.f32 %f4, %f4, %f2, %f3; add.rp.f32 %f5, %f4, %f1; add.ftz.f32 %f6, %f1, %f5; setp.lt.f32 %p2, %f1, %f5;
+selp.f32 %f6, %f6, %f4, %p2; mul.ftz.f32 %f7, %f6, %f2; mov.b32 %r4, %f3; mov.b32 %r5, %f4; mov.b32 %r6, %f5; mov.b32 %r7, %f7;
+mad.lo.u32 %r0, %r0, 3, %r4; mad.lo.u32 %r0, %r0, 5, %r5; mad.lo.u32 %r0, %r0, 7, %r6; mad.lo.u32 %r0, %r0, 9, %r7;
+add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 300; @%p1 bra loop;`,
+      '',
+      16,
+    );
+    assert.notEqual(left[0], left[1]);
+  });
+
+  it('multiply bytes of either sign and add', () => {
+    const left = same(`
+mov.u32 %r0, 0; mov.u32 %r1, 0; mov.u32 %r2, %t;
+loop: mad.lo.u32 %r2, %r2, 1664525, 1013904223; shf.l.wrap.b32 %r3, %r2, %r2, 13; mul.lo.u32 %r4, %r3, 0x9e3779b9; and.b32 %r9, %r1, 3;
+setp.eq.u32 %p1, %r9, 1; @%p1 mov.u32 %r2, 0x80808080; setp.eq.u32 %p2, %r9, 2; @%p2 mov.u32 %r3, 0xffff80ff; @%p2 mov.u32 %r2, 0xffffffff; @%p1 mov.u32 %r3, 0x807f8080;
+dp4a.s32.s32 %r5, %r2, %r3, %r4; dp4a.u32.u32 %r6, %r2, %r3, %r4; dp4a.s32.u32 %r7, %r2, %r3, 0x7ffffff0; dp4a.u32.s32 %r8, %r2, %r3, %r5;
+mad.lo.u32 %r0, %r0, 3, %r5; mad.lo.u32 %r0, %r0, 5, %r6; mad.lo.u32 %r0, %r0, 7, %r7; mad.lo.u32 %r0, %r0, 9, %r8;
+add.u32 %r2, %r2, %r1; add.u32 %r1, %r1, 1; setp.lt.u32 %p3, %r1, 300; @%p3 bra loop;`);
+    assert.notEqual(left[0], left[1]);
+  });
+
   it('convert halves', () => {
     same(`
 mov.u32 %r0, 0; mad.lo.u32 %r1, %t, 683, %t; mov.u32 %r2, 0;
@@ -205,6 +439,21 @@ add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 20; @%p1 bra loop;`);
     const fault = run(text, 'never').launches;
     assert.match(fault[0] ?? '', /^error illegal address: line 15 block 0,0,0 thread 32,0,0/);
     for (const way of ['always', 'check'] as const) assert.deepEqual(run(text, way).launches, fault);
+  });
+
+  it('raise the fault of a store behind others, at its line, after what was stored before', () => {
+    for (const guard of ['', '@%p2 ', '@%p3 ']) {
+      const text = kernel(`
+mov.u32 %r1, 0; cvta.to.global.u64 %d1, %o; and.b32 %r5, %t, 31; setp.eq.u32 %p2, %r5, 31; setp.gt.u32 %p3, %r5, 9;
+loop: add.u32 %r1, %r1, 1; setp.eq.u32 %p1, %r1, 20; selp.b32 %r2, 252, 0, %p1; cvt.u64.u32 %d2, %r2; add.u64 %d3, %d1, %d2;
+${guard}st.global.u32 [%d3], %r1;
+${guard}st.global.u32 [%d3+48], %r5;
+setp.lt.u32 %p1, %r1, 30; @%p1 bra loop; mov.u32 %r0, 1;`);
+      const [plain, compiled, checked] = (['never', 'always', 'check'] as const).map((way) => run(text, way));
+      assert.match(plain?.launches[0] ?? '', /^error illegal address: line 16 block 0,0,0 thread [23]1,0,0/);
+      assert.deepEqual([compiled?.launches, checked?.launches], [plain?.launches, plain?.launches]);
+      assert.deepEqual(compiled?.buffers, plain?.buffers);
+    }
   });
 
   it('raise the fault of the lane, at its line', () => {

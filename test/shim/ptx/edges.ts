@@ -111,6 +111,10 @@ function operands(instruction: Instruction, seed: number): bigint[][] {
 
 const register: Readonly<Record<number, string>> = { 8: 'b16', 16: 'b16', 32: 'b32', 64: 'b64' };
 
+/** Most floats of each kernel flush subnormals, so an instruction that must not has to say so. */
+const flushing =
+  '  mov.b32 %least, 1;\n  add.ftz.f32 %least, %least, %least;\n  add.ftz.f32 %least, %least, %least;';
+
 /** One kernel: thread i takes operands number i. */
 export function kernel(instruction: Instruction, number: number): string {
   const { to, from } = instruction;
@@ -134,6 +138,7 @@ export function kernel(instruction: Instruction, number: number): string {
   .reg .b64 %out, %address;
   .reg .b32 %index, %count, %block, %size;
   .reg .pred %done, %result, %q;
+  .reg .f32 %least;
   .reg .${register[bitsOf(to)]} y;
   mov.u32 %block, %ctaid.x;
   mov.u32 %size, %ntid.x;
@@ -148,6 +153,7 @@ export function kernel(instruction: Instruction, number: number): string {
   ld.param.u64 %in3, [p3];
   ld.param.u64 %out, [po];
 ${load.join('\n')}
+${flushing}
   ${instruction.body ?? `${instruction.name} ${predicate ? '%result' : 'y'}, ${list.join(', ')};`}
 ${predicate ? '  selp.b32 y, 1, 0, %result;' : ''}
   mad.wide.u32 %address, %index, ${bitsOf(to) / 8}, %out;

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
 import { builtFile } from '../shim_host.js';
+import { compiles } from './compiled.js';
 import { runPtx } from './machine.js';
 
 const KERNELS = path.join(ROOT, 'test/shim/kernels');
@@ -193,11 +194,30 @@ st.global.u32 [%rd1], %r1; st.global.u32 [%rd1+4], %r2; ret; }
     assert.match(refusal(`${many('@%p1 bra a; ', 20_000)}a: ret;`), /^ok /);
   });
 
+  for (const compile of ['never', 'always', 'check'] as const) {
+    const skip = compile !== 'never' && compiles;
+    it(`and only meet at barriers end with their time, compile ${compile}`, { skip }, () => {
+      // Enough instructions that the loop is compiled.
+      const work = 'add.u32 %r1, %r1, 1; '.repeat(8);
+      const text = `${HEAD}.entry k() { .reg .b32 %r<2>; mov.u32 %r1, 0; again: barrier.sync 0; ${work}bra again; }\n`;
+      const { launches, compiled } = runPtx({
+        ptx: { text },
+        compile,
+        before: ['limit 100'],
+        launches: [{ kernel: 'k', grid: [2], block: [64], args: [] }],
+      });
+      assert.match(launches[0] ?? '', /^error timeout: .*the kernel ran longer than it may/);
+      if (compile !== 'never') assert.ok(compiled.functions > 0);
+      if (compile === 'check') assert.ok(compiled.compared > 0);
+    });
+  }
+
+  const seeds = readdirSync(path.join(KERNELS, 'ptx'))
+    .filter((name) => /^(control|grid|mma)\.compute_80/.test(name))
+    .map((name) => path.join(KERNELS, 'ptx', name));
+  const program = builtFile('programs/ptx_fuzz');
+
   it('of any kind, changed at random, do no harm', () => {
-    const seeds = readdirSync(path.join(KERNELS, 'ptx'))
-      .filter((name) => /^(control|grid|mma)\.compute_80/.test(name))
-      .map((name) => path.join(KERNELS, 'ptx', name));
-    const program = builtFile('programs/ptx_fuzz');
     for (const [files, rounds] of [
       [[path.join(KERNELS, 'seed.ptx')], long ? 1500 : 700],
       [[path.join(KERNELS, 'seed_hopper.ptx')], long ? 1500 : 700],
@@ -207,6 +227,21 @@ st.global.u32 [%rd1], %r1; st.global.u32 [%rd1+4], %r2; ret; }
       assert.equal(run.status, 0, `${run.signal ?? ''} ${run.stderr.slice(0, 2000)}`);
       const loaded = Number(/loaded (\d+)/.exec(run.stdout)?.[1]);
       assert.ok(loaded > rounds / 50, `too few reach the machine: ${run.stdout}`);
+    }
+  });
+
+  it('and changed at random are compiled to the same, and LLVM reads each text', { skip: compiles }, () => {
+    const env = { ...process.env, PTX_COMPILE: 'check' };
+    for (const files of [[path.join(KERNELS, 'seed.ptx'), path.join(KERNELS, 'seed_hopper.ptx')], seeds]) {
+      for (let seed = 1; seed <= (long ? 50 : 1); seed++) {
+        const run = spawnSync(program, [long ? '100' : '20', `${seed}`, ...files], {
+          encoding: 'utf8',
+          timeout: 600_000,
+          env,
+        });
+        assert.equal(run.status, 0, `seed ${seed}: ${run.signal ?? ''} ${run.stderr.slice(0, 2000)}`);
+        assert.match(run.stdout, /compiled [1-9]\d* compared [1-9]/, `seed ${seed}`);
+      }
     }
   });
 });

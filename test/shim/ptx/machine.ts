@@ -46,12 +46,16 @@ export interface Outcome {
   readonly refused: readonly string[];
   /** The findings of checks, a line each. */
   readonly findings: readonly string[];
-  /** Functions: compiled, refused, sent to the compiler. Regions: compared by `check`. */
+  /**
+   * Functions: compiled, refused, sent to the compiler. Regions: compared by `check`. Instructions: stepped, for which
+   * compiled code called the interpreter.
+   */
   readonly compiled: {
     readonly functions: number;
     readonly refused: number;
     readonly asked: number;
     readonly compared: number;
+    readonly stepped: number;
   };
 }
 
@@ -66,14 +70,15 @@ const patience = (job: Job): number =>
 const COUNTS = process.env['VGPU_PTX_COUNTS'];
 
 function compiledOf(stderr: string): Outcome['compiled'] {
-  const [line, functions = 0, refused = 0, asked = 0, compared = 0] =
-    /^compiled (\d+) refused (\d+) asked (\d+) compared (\d+).*/m.exec(stderr) ?? [];
+  const [line, functions = 0, refused = 0, asked = 0, compared = 0, stepped = 0] =
+    /^compiled (\d+) refused (\d+) asked (\d+) compared (\d+) stepped (\d+).*/m.exec(stderr) ?? [];
   if (COUNTS !== undefined && line !== undefined) appendFileSync(COUNTS, `${line}\n`);
   return {
     functions: Number(functions),
     refused: Number(refused),
     asked: Number(asked),
     compared: Number(compared),
+    stepped: Number(stepped),
   };
 }
 

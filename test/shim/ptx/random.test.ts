@@ -1,9 +1,11 @@
 /**
  * Random programs on the PTX machine against the same computed here: straight lines, predicates, lanes that part and
- * meet in branches and loops, shared memory, shuffles and votes. The same programs in every run.
- * `VGPU_TEST_LONG=1`: a few thousand; `VGPU_PTX_SEED=N`: one program.
+ * meet in branches and loops, shared memory, shuffles and votes. The same programs in every run, and others for seconds.
+ * `VGPU_TEST_LONG=1`: a few thousand, and an hour of others; `VGPU_PTX_SECONDS=N`: others for so long;
+ * `VGPU_PTX_SEED=N`: one program.
  */
 import assert from 'node:assert/strict';
+import { randomInt } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { compiles } from './compiled.js';
 import { type Job, runPtx } from './machine.js';
@@ -12,11 +14,13 @@ import { COUNTS, LEFT } from './random_text.js';
 
 const BLOCKS = 2;
 
+let compared = 0;
+
 /** The first difference between the machine and the evaluation here, in words; undefined: there is none. */
 function difference(seed: number, analyses?: number, compile?: Job['compile']): string | undefined {
   const threads = [32, 64, 96][seed % 3] ?? 32;
   const program = randomProgram(seed, seed % 7 === 0 ? 200 : 60);
-  const { load, launches, buffers } = runPtx({
+  const { load, launches, buffers, compiled } = runPtx({
     ptx: { text: program.text },
     lazy: seed % 2 === 0,
     ...(analyses === undefined ? {} : { analyses }),
@@ -25,6 +29,7 @@ function difference(seed: number, analyses?: number, compile?: Job['compile']): 
     before: ['limit 60000'],
     launches: [{ kernel: 'k', grid: [BLOCKS], block: [threads], args: ['b1'] }],
   });
+  compared += compiled.compared;
   if (!load.startsWith('ok') || launches[0]?.startsWith('ok') !== true) return `${load} ${launches[0]}`;
   const expected = Buffer.concat(
     Array.from({ length: BLOCKS }, (_, block) => bytesLeft(program.run(threads, block))),
@@ -65,4 +70,20 @@ describe('random programs', () => {
       }
     });
   }
+
+  const seconds = Number(process.env['VGPU_PTX_SECONDS'] ?? (process.env['VGPU_TEST_LONG'] ? 3600 : 5));
+  const skip = one === undefined ? compiles : 'VGPU_PTX_SEED has one';
+  it(`leave the same with compile check, others in each run, for ${seconds} s`, { skip }, (test) => {
+    const end = performance.now() + seconds * 1000;
+    const first = randomInt(1_000_000, 2 ** 31);
+    test.diagnostic(`from VGPU_PTX_SEED=${first} on`);
+    let seed = first;
+    compared = 0;
+    do {
+      assert.equal(difference(seed, undefined, 'check'), undefined, `VGPU_PTX_SEED=${seed}`);
+      seed++;
+    } while (performance.now() < end);
+    test.diagnostic(`${seed - first} programs, ${compared} regions compared`);
+    assert.notEqual(compared, 0);
+  });
 });

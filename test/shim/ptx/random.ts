@@ -2,9 +2,10 @@
  * Random PTX programs and what they compute, worked out a second time: a program is a tree, written down as PTX for
  * the machine and walked through here thread by thread, in BigInt and exact floats. Nothing of the machine is used.
  */
-import { add, decode, encode, F32, multiply, negate } from './float.js';
+import { add, decode, encode, F16, F32, finite, multiply, negate } from './float.js';
 import { random } from './machine.js';
 import { inGroups } from './random_groups.js';
+import { ELEMENT_COUNT, inMemory, MEMORY_SETUP, MEMORY_VARIABLE } from './random_memory.js';
 import {
   at,
   COMPARISONS,
@@ -139,7 +140,21 @@ export function randomProgram(seed: number, size = 60): Program {
       flush = below(3) === 0,
       ftz = flush ? '.ftz' : '';
     const of = (t: Thread, i: number) => decode(F32, at(t.f, i), flush);
-    return pick([
+    const r = below(COUNTS.r),
+      wide = below(2) === 0,
+      h = below(0x10000);
+    return pick<Step>([
+      step(`cvt.${how}.f32.${wide ? 'u32' : 's32'} %f${d}, %r${r};`, (t) => {
+        const x = wide ? at(t.r, r) : s32(at(t.r, r));
+        t.f[d] = encode(F32, finite(x < 0n, x < 0n ? -x : x, 0), how);
+      }),
+      {
+        kind: 'step',
+        text: `{ .reg .b16 h; mov.b16 h, ${h}; cvt.f32.f16 %f${d}, h; }`, // lines in a scope have no guard
+        apply: (t) => {
+          t.f[d] = encode(F32, decode(F16, BigInt(h)));
+        },
+      },
       step(`add.${how}${ftz}.f32 %f${d}, %f${a}, %f${b};`, (t) => {
         t.f[d] = encode(F32, add(of(t, a), of(t, b), how), how, flush);
       }),
@@ -273,7 +288,8 @@ export function randomProgram(seed: number, size = 60): Program {
         list.push(below(3) === 0 ? { ...loop, out: below(COUNTS.p) } : loop);
       } else if (depth === 0 && what < 5) list.push(below(2) === 0 ? together() : grouped());
       else if (what === 5) list.push(shadow());
-      else if (what < 11) list.push(integer());
+      else if (what < 8) list.push(...inMemory(below));
+      else if (what < 12) list.push(integer());
       else list.push(pick([table, wide, between, float, float, predicate, predicate])());
     }
     return list;
@@ -300,7 +316,7 @@ export function randomProgram(seed: number, size = 60): Program {
 
   const first = Array.from({ length: COUNTS.r + COUNTS.d + COUNTS.f }, () => next());
   return {
-    text: kernelText(body, first, loops),
+    text: kernelText(body, first, loops, { variable: MEMORY_VARIABLE, setup: MEMORY_SETUP }),
     run: (threads, block) => {
       const all = Array.from({ length: threads }, (_, i): Thread => {
         const number = BigInt(block * threads + i);
@@ -312,6 +328,7 @@ export function randomProgram(seed: number, size = 60): Program {
           d: Array.from({ length: COUNTS.d }, (_d, k) => at(r, k) * BigInt(at(first, COUNTS.r + k))),
           f: Array.from({ length: COUNTS.f }, (_f, k) => at(r, k + 2)),
           p: Array.from({ length: COUNTS.p }, (_p, k) => at(r, k) < at(r, k + 1)),
+          m: Array.from({ length: ELEMENT_COUNT }, () => 0n),
         };
       });
       for (const s of body) {

@@ -67,6 +67,15 @@ export const INTEGER: readonly (readonly [name: string, operands: 1 | 2 | 3, app
     3,
     (x, y, z) => bytesOf(x).reduce((sum, byte, i) => sum + BigInt.asIntN(8, byte) * (bytesOf(y)[i] ?? 0n), z),
   ],
+  [
+    'dp4a.s32.s32',
+    3,
+    (x, y, z) =>
+      bytesOf(x).reduce(
+        (sum, byte, i) => sum + BigInt.asIntN(8, byte) * BigInt.asIntN(8, bytesOf(y)[i] ?? 0n),
+        z,
+      ),
+  ],
 ];
 export const WIDE: readonly (readonly [name: string, apply: (x: bigint, y: bigint) => bigint])[] = [
   ['add.u64', (x, y) => x + y],

@@ -11,6 +11,8 @@ export interface Thread {
   readonly d: bigint[];
   readonly f: bigint[];
   readonly p: boolean[];
+  /** Elements of memory that only this thread accesses. */
+  readonly m: bigint[];
 }
 
 /** One instruction: its text, and what it does to the registers of a thread. */
@@ -43,7 +45,12 @@ export interface Program {
 }
 
 /** A kernel k(out) that begins with registers of its own for each thread and leaves all of them. */
-export function kernelText(body: readonly Statement[], first: readonly number[], loops: number): string {
+export function kernelText(
+  body: readonly Statement[],
+  first: readonly number[],
+  loops: number,
+  memory: { readonly variable: string; readonly setup: readonly string[] },
+): string {
   let labels = 0;
   const write = (list: readonly Statement[]): string[] => list.flatMap(lines);
   const lines = (s: Statement): string[] => {
@@ -83,6 +90,7 @@ export function kernelText(body: readonly Statement[], first: readonly number[],
   return `.version 7.0
 .target sm_80
 .address_size 64
+${memory.variable}
 .visible .entry k(.param .u64 out)
 {
   .reg .b32 %r<${COUNTS.r}>, %n<${loops + 1}>, %t0, %tid, %ntid, %mine, %base, %all, %lane, %m0, %m1;
@@ -98,6 +106,7 @@ export function kernelText(body: readonly Statement[], first: readonly number[],
   setp.eq.u32 %first, %tid, 0;
   mov.u32 %all, %ctaid.x;
   mad.lo.u32 %all, %all, %ntid, %tid;
+${memory.setup.map((line) => `  ${line}`).join('\n')}
 ${first
   .map((value, i) => (i < COUNTS.r ? `  mad.lo.u32 %r${i}, %all, ${value}, ${value ^ i};` : ''))
   .filter((line) => line !== '')

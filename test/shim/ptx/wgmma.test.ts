@@ -547,4 +547,46 @@ go:
     assert.match(at(outcome.launches, 0), /^ok /);
     assert.deepEqual([...u32(at(outcome.buffers, 0))], [...u32(bytes(new Float32Array(128).fill(16)))]);
   });
+
+  it('lets no warp go on before warps that have not begun', () => {
+    // The matrices are zeros until warp 0 has its products; a second block begins in the memory of the first.
+    const outcome = runPtx({
+      ptx: {
+        text: `.version 8.4
+.target sm_90a
+.address_size 64
+.extern .shared .align 1024 .b8 memory[];
+.visible .entry early(.param .u64 out)
+{
+  .reg .b32 %r<9>; .reg .b32 %d<4>; .reg .b64 %rd<5>; .reg .pred %p<3>;
+  ld.param.u64 %rd0, [out];
+  mov.u32 %r0, %tid.x;
+  shl.b32 %r1, %r0, 4;
+  mov.u32 %r2, memory;
+  add.u32 %r2, %r2, %r1;
+  mov.b64 %rd1, 0x0000000800080000;
+  wgmma.fence.sync.aligned;
+  wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, %rd1, %rd1, 0, 1, 1, 0, 0;
+  wgmma.commit_group.sync.aligned;
+  wgmma.wait_group.sync.aligned 0;
+  setp.lt.u32 %p1, %r0, 32;
+  mov.b32 %r3, 0x3c003c00;
+  @%p1 st.shared.v4.b32 [%r2], {%r3, %r3, %r3, %r3};
+  bar.sync 0;
+  mov.b32 %r3, 0;
+  st.shared.v4.b32 [%r2], {%r3, %r3, %r3, %r3};
+  mov.u32 %r4, %ctaid.x;
+  mad.lo.u32 %r4, %r4, 128, %r0;
+  mad.wide.u32 %rd0, %r4, 4, %rd0;
+  st.global.b32 [%rd0], %d0;
+  ret;
+}
+`,
+      },
+      buffers: [Buffer.alloc(1024, 0xff)],
+      launches: [{ kernel: 'early', grid: [2], block: [128], shared: 4096, args: ['b1'] }],
+    });
+    assert.match(at(outcome.launches, 0), /^ok /);
+    assert.deepEqual(at(outcome.buffers, 0), Buffer.alloc(1024));
+  });
 });

@@ -104,7 +104,7 @@ describe('virtual machines with the vhost-vsock of their host', { skip }, () => 
   });
 
   it('are served only if a rule allows their CID', async () => {
-    assert.match(await other.run('/bin/ptx_guest /ptx 80'), /its hostd.conf does not allow it/);
+    assert.match(await other.run('/bin/ptx_guest /ptx 80'), /its hostd.conf does not allow this guest/);
     assert.match(host.console(), /refused vsock, cid 34, /);
     await host.run(`/bin/cp /conf/both ${CONF}`);
     await host.run(`/bin/vgpu-hostd reload ${CONTROL}`);

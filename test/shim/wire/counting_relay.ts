@@ -18,6 +18,8 @@ export interface Relay {
   readonly address: string;
   /** Since the last time it was asked. */
   take(): Counts;
+  /** Number of connected guests. All data of a guest is counted before this number drops. */
+  guests(): number;
   close(): Promise<void>;
 }
 
@@ -25,7 +27,10 @@ export interface Relay {
 export async function startRelay(listen: string, upstream: string): Promise<Relay> {
   let waiting: number[] = [];
   let oneway: number[] = [];
+  let guests = 0;
   const server = createServer((guest) => {
+    guests++;
+    guest.on('close', () => guests--);
     const host = connect(upstream);
     let rest = Buffer.alloc(0);
     guest.on('data', (chunk: Buffer) => {
@@ -54,6 +59,7 @@ export async function startRelay(listen: string, upstream: string): Promise<Rela
       oneway = [];
       return taken;
     },
+    guests: () => guests,
     close: () => new Promise((resolve) => server.close(() => resolve())),
   };
 }

@@ -229,7 +229,7 @@ describe('a call that waits', () => {
 
 // A call of the second passes two hosts.
 for (const [device, calls, start] of [
-  ['the simulated GPU', 1500, (path: string) => startHost({ listen: `unix:${path}/h` })],
+  ['the simulated GPU', 300, (path: string) => startHost({ listen: `unix:${path}/h` })],
   ['--device cuda', 20, startChain],
 ] as const) {
   describe(`a thread that waits for long beside one that calls often, with ${device}`, () => {

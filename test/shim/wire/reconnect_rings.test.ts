@@ -20,6 +20,7 @@ import {
   startHost,
   startShell,
   until,
+  workerOf,
 } from '../shim_host.js';
 import { makeVmMemory, type VmMemory } from '../support/vm_memory.js';
 import { type CuttingRelay, startCuttingRelay } from './cutting_relay.js';
@@ -111,8 +112,6 @@ describe('a session with rings whose connection is cut', () => {
     children.push(child);
     return { cuts: () => count, done: new Promise((resolve) => child.once('close', () => resolve())) };
   };
-  const workers = (host: Host): readonly number[] =>
-    [...host.log().matchAll(/, worker (\d+)$/gm)].map((found) => Number(found[1]));
   const continued = (): number => [...logOfGuest().matchAll(/continues after/g)].length;
 
   for (const kind of ['vm', 'beside'] as const) {
@@ -177,7 +176,7 @@ describe('a session with rings whose connection is cut', () => {
       await counts(shell, 2);
       assert.equal(sessionsBegun(host), 1);
       shell.kill();
-      await until('its end', () => sessionsNow(host) === 0, 2000);
+      await until('its end', () => sessionsNow(host) === 0);
       assert.doesNotMatch(host.log(), /did not come back/);
     });
 
@@ -186,7 +185,7 @@ describe('a session with rings whose connection is cut', () => {
       const shell = await open(kind, host.address);
       await counts(shell, 1);
       assert.equal(await shell.end(), 0);
-      await until('its end', () => sessionsNow(host) === 0, 2000);
+      await until('its end', () => sessionsNow(host) === 0);
       assert.doesNotMatch(host.log(), /waiting/);
     });
 
@@ -201,24 +200,24 @@ describe('a session with rings whose connection is cut', () => {
         await until('its end', () => sessionsNow(host) === 0);
         const failed = await shell.ask('call');
         assert.equal(failed.result, SYSTEM_NOT_READY);
-        assert.ok(failed.milliseconds < 2000, `${failed.milliseconds} ms`);
+        assert.ok(failed.milliseconds < 10_000, `${failed.milliseconds} ms`);
       });
     }
 
     it(`is lost at once when its worker is killed: ${kind}`, async () => {
       const host = await start();
       const shell = await open(kind, host.address);
-      process.kill(workers(host)[0] ?? 0, 'SIGKILL');
+      process.kill(await workerOf(host, shell.pid), 'SIGKILL');
       const failed = await shell.ask('call');
       assert.equal(failed.result, SYSTEM_NOT_READY);
-      assert.ok(failed.milliseconds < 2000, `${failed.milliseconds} ms`);
+      assert.ok(failed.milliseconds < 10_000, `${failed.milliseconds} ms`);
       assert.equal([...logOfGuest().matchAll(/is lost: .*does not know the session any more/g)].length, 1);
     });
 
     it(`waits for a worker that is frozen while its connection is cut: ${kind}`, async () => {
       const host = await start();
       const shell = await open(kind, host.address);
-      const worker = workers(host)[0] ?? 0;
+      const worker = await workerOf(host, shell.pid);
       process.kill(worker, 'SIGSTOP');
       await cut(shell.pid, 0).done;
       const asked = shell.ask('call', 40_000);
@@ -246,29 +245,29 @@ describe('a session with rings whose connection is cut', () => {
     const host = await start();
     const shell = await open('beside', host.address, { CASE: 'becomes_another' });
     const asked = shell.ask('go').catch(() => undefined);
-    await until('its end', () => sessionsNow(host) === 0, 3000);
+    await until('its end', () => sessionsNow(host) === 0);
     assert.ok(shell.alive());
     shell.kill();
     await asked;
   });
 
   it('keeps its place while it waits, and gives it back when nobody comes', async () => {
-    const host = await start('limits reconnect=4');
+    const host = await start('limits reconnect=10');
     const relay = await between();
     const first = await open('vm', relay.address);
     await counts(first, 1);
     await relay.shut();
-    await host.logged(/the connection broke; waiting 4 s for its guest/);
+    await host.logged(/the connection broke; waiting 10 s for its guest/);
     const second = await open('vm', host.address);
     await counts(second, 1);
     assert.equal((await second.end()) ?? -1, 0);
     await relay.open();
-    await until('it to go on', () => continued() === 1, 5000);
+    await until('it to go on', () => continued() === 1);
     await counts(first, 2);
     const secret = readFileSync(memory.path).subarray(PLACES, PLACES + CONTROL + 2 * RING);
     assert.ok(secret.some((byte) => byte !== 0));
     await relay.shut();
-    await host.logged(/its guest did not come back within 4 s/);
+    await host.logged(/its guest did not come back within 10 s/);
     await until('its end', () => sessionsNow(host) === 0);
     assert.equal((await first.ask('call', 40_000)).result, SYSTEM_NOT_READY);
     first.kill();
@@ -305,7 +304,7 @@ describe('a session with rings whose connection is cut', () => {
     await counts(mine, 1);
     assert.equal(await resume(session, secret), 0);
     assert.equal(await client.receive(), undefined, 'the newest connection counts');
-    await until('its end: nobody maps its rings', () => sessionsNow(host) === 1, 3000);
+    await until('its end: nobody maps its rings', () => sessionsNow(host) === 1);
     await counts(mine, 2);
     assert.ok(!host.log().includes(secret.toString()) && !host.log().includes(secret.toString(16)));
   });
@@ -402,7 +401,7 @@ describe('a session with rings whose connection is cut', () => {
       const shell = await open('vm', relay.address);
       await counts(shell, 1);
       await relay.shut();
-      await until('it to wait', () => [...host.log().matchAll(/; waiting 30 s/g)].length > i, 5000);
+      await until('it to wait', () => [...host.log().matchAll(/; waiting 30 s/g)].length > i);
       for (let n = 0; n < 8; n++) {
         const what = Buffer.alloc(8);
         what.writeUInt32LE(random(), 0);

@@ -4,7 +4,7 @@ import { availableParallelism } from 'node:os';
 import { describe, it } from 'node:test';
 import { buildProgram, runProgram } from '../cuda/private_programs.js';
 
-const SOURCES = ['device_copy', 'doorbell', 'own', 'ring', 'shared', 'stream'].map(
+const SOURCES = ['device_copy', 'doorbell', 'owned_socket', 'ring', 'shared', 'stream'].map(
   (name) => `shim-src/wire/${name}.c`,
 );
 const LONG = process.env['VGPU_TEST_LONG'] === '1';

@@ -15,6 +15,7 @@ import {
   scratchDirectory,
   startHost,
   startShell,
+  until,
   VARIANT,
 } from '../shim_host.js';
 import { type Relay, startRelay } from './counting_relay.js';
@@ -64,6 +65,7 @@ describe('the round trips of a program', () => {
     ]);
     await askAll(shell, ['name 0', 'uuid 0', 'pci 0', 'total 0', 'attributes 0']);
     assert.equal(await shell.end(), 0);
+    await until('all it sent', () => relay.guests() === 0);
     assert.deepEqual(relay.take(), { waiting: [1, 3], oneway: [GOODBYE] });
   });
 

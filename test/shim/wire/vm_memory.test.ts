@@ -100,7 +100,7 @@ describe("a VM's shared memory", () => {
     assert.deepEqual(ways, ['vm-memory', 'unix'], 'the host says which is which');
     first.kill();
     second.kill();
-    await until('both sessions to end', () => isIdle(host), 10_000);
+    await until('both sessions to end', () => isIdle(host));
     const third = open();
     await compute(third);
     assert.match(third.stderr(), /through the VM's shared memory/);
@@ -142,7 +142,7 @@ describe("a VM's shared memory", () => {
     assert.ok(readFileSync(memory.path).includes(secret), 'the secret lies in the shared memory');
     holder.kill('SIGKILL');
     await ended;
-    await until('the session to end', () => isIdle(host), 10_000);
+    await until('the session to end', () => isIdle(host));
     await promisify(execFile)(builtFile('programs/vm_memory'), ['finds_nothing'], { env: environment() });
     assert.ok(!readFileSync(memory.path).includes(secret), 'the secret is gone');
   });
@@ -181,7 +181,7 @@ describe("a VM's shared memory", () => {
         'writes_on',
         async () => {
           process.kill(Number((await host.logged(/, worker (\d+)/))[1]), 'SIGKILL');
-          await until('the session to end', () => isIdle(host), 10_000);
+          await until('the session to end', () => isIdle(host));
         },
       ],
       'after its host was killed and started again': [
@@ -189,7 +189,7 @@ describe("a VM's shared memory", () => {
         async () => {
           const worker = Number((await host.logged(/, worker (\d+)/))[1]);
           host.signal('SIGKILL');
-          await until('the worker to end', () => !existsSync(`/proc/${worker}`), 10_000);
+          await until('the worker to end', () => !existsSync(`/proc/${worker}`));
           await host.stop();
           rmSync(`${scratch.path}/s`, { force: true });
           host = await startHost({ listen: `unix:${scratch.path}/s`, args: memory.args });
@@ -197,7 +197,7 @@ describe("a VM's shared memory", () => {
       ],
       'as a child whose parent has ended': [
         'child_writes_on',
-        () => until('the session to end', () => isIdle(host), 10_000),
+        () => until('the session to end', () => isIdle(host)),
       ],
     };
     for (const [when, [how, happens]] of Object.entries(lose)) {
@@ -217,12 +217,12 @@ describe("a VM's shared memory", () => {
       await begin(8);
       const writer = await startWriter('writes_on');
       process.kill(Number((await host.logged(/, worker (\d+)/))[1]), 'SIGKILL');
-      await until('the session to end', () => isIdle(host), 10_000);
+      await until('the session to end', () => isIdle(host));
       const other = open();
       await compute(other);
       assert.match(other.stderr(), /over the socket/);
       assert.ok(signalOther(writer.pid, 'writes_on', 'SIGKILL'));
-      await until('it to end', () => !existsSync(`/proc/${writer.pid}/maps`), 10_000);
+      await until('it to end', () => !existsSync(`/proc/${writer.pid}/maps`));
       const third = open();
       await compute(third);
       assert.match(third.stderr(), /through the VM's shared memory/);
@@ -279,7 +279,7 @@ describe("a VM's shared memory", () => {
     truncateSync(memory.path, 0);
     // Its own rings are gone, too: the guest's process is ended by the kernel, or is told that it lost its host.
     await assert.rejects(askAll(victim, ['alloc 4096', 'sync', 'sync']));
-    await until('the session to end', () => /ended/.test(host.log()), 15_000);
+    await until('the session to end', () => /ended/.test(host.log()));
     await compute(other);
     assert.ok(host.running());
   });

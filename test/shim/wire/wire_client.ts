@@ -249,6 +249,11 @@ export class WireClient {
     }
   }
 
+  /** The next frame of this client, for send(). */
+  frame(fields: Omit<FrameFields, 'sequence'>): Buffer {
+    return frame({ ...fields, sequence: this.#sequence++ });
+  }
+
   /** Sends a waiting call and gives its reply; throws if the session ends instead. */
   async call(
     opcode: number,
@@ -267,8 +272,8 @@ export class WireClient {
     this.send(frame({ opcode, lane, sequence: this.#sequence++, body }));
   }
 
-  post(opcode: number, body: Buffer, bulk: Buffer = Buffer.alloc(0), flags = 0): void {
-    this.send(frame({ opcode, flags: ONEWAY | flags, sequence: this.#sequence++, body, bulk }));
+  post(opcode: number, body: Buffer, bulk: Buffer = Buffer.alloc(0), flags = 0, lane = 0): void {
+    this.send(frame({ opcode, flags: ONEWAY | flags, lane, sequence: this.#sequence++, body, bulk }));
   }
 
   close(): void {

@@ -39,13 +39,13 @@ describe('the transport in status', () => {
     const [line = ''] = shown('vsock');
     assert.match(
       line,
-      /^transport {3}vsock; memory that the VM shares .* takes less time: vgpu-agent doctor says/,
+      /^transport {3}vsock; memory shared between VM and host is faster: vgpu-agent doctor shows/,
     );
   });
 
   it('names the transport that is faster than TCP, or than a socket without rings', () => {
-    assert.match(shown('tcp').join(), /TCP; between a VM and its own host vsock takes less time: sudo/);
-    assert.match(shown('unix').join(), /a unix socket, without rings; rings in shared memory take less time/);
+    assert.match(shown('tcp').join(), /TCP; vsock is faster if that host runs this VM: sudo/);
+    assert.match(shown('unix').join(), /a unix socket, without rings; rings in shared memory are faster/);
   });
 
   it('says nothing where the probe had no session, or does not tell', () => {
@@ -67,12 +67,13 @@ describe('status where the service was not asked', () => {
   const view = statusView(ollama, settled(), null, null);
   const shown = (configProblem: string | null): string => statusText({ ...view, configProblem }, plain);
 
-  it('names a mistake in agent.json', () => {
+  it('names a mistake in agent.json, and claims nothing about the service', () => {
     const text = shown('/etc/vgpu-agent/agent.json:\n  line 1, host: no');
     assert.match(
       text,
-      /^agent {7}gives no status\n {12}agent\.json is not valid and not in force: .*:\n +line 1/m,
+      /^agent\.json {2}is not valid: \/etc\/vgpu-agent\/agent\.json:\n {12} *line 1, host: no$/m,
     );
+    assert.doesNotMatch(text, /^agent |in force/m);
     assert.doesNotMatch(shown(null), /agent\.json/);
   });
 });
@@ -121,11 +122,11 @@ describe('status while vgpu-agent.service runs', () => {
   it('says that the service has no verdict yet, and names the command that gives one', () => {
     assert.match(
       text,
-      /^verdict {5}vgpu-agent\.service has not judged this start yet: sudo vgpu-agent verify$/m,
+      /^verdict {5}vgpu-agent\.service has no verdict on this start yet: sudo vgpu-agent verify$/m,
     );
   });
 
   it('names the command with sudo where the service does not run', () => {
-    assert.match(statusText(view, plain), /^verdict {5}not asked: sudo vgpu-agent status$/m);
+    assert.match(statusText(view, plain), /^verdict {5}needs root: sudo vgpu-agent status$/m);
   });
 });

@@ -17,6 +17,12 @@ This start found a GPU, and the probe agrees.
   );
 });
 
+test('prints the time of the check, and not its number, when the verdict is from the service', () => {
+  const at = '2026-11-29T02:40:00.000Z';
+  const lines = verdictText({ ...verdict, look: { id: Date.parse(at), at } }, plain).split('\n');
+  assert.equal(lines[2], `  checked   ${at}`);
+});
+
 test('a CPU verdict names its reason and the next command', () => {
   const text = verdictText(cpuVerdict, plain);
   assert.match(text, /^CPU {2}ollama\.service/);

@@ -3,8 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { describe, it } from 'node:test';
 import { Root } from '../../../../agent/guest/files/root.js';
 import { packageOwners } from '../../../../agent/guest/libraries/packages.js';
-import type { CommandRunner } from '../../../../agent/lib/run-command.js';
-import { spawnRunner } from '../../../../agent/lib/run-command.js';
+import { type CommandRunner, spawnRunner } from '../../../../agent/lib/run-command.js';
 import { tree } from '../support.js';
 
 /** Answers with recorded output; fails on anything unexpected. */

@@ -130,7 +130,7 @@ describe('host', () => {
       { ...report, ok: false, roundTrip: { bytes: 1, ok: false, microseconds: 1 } },
       /other bytes/,
     ],
-    ['garbage', 'Segmentation fault', /did not print JSON/],
+    ['garbage', 'Segmentation fault', /it is not JSON: "Segmentation fault"/],
     ['nothing in time', 'slow', /did not end within 1500 ms/],
     [
       'a probe that does not start',

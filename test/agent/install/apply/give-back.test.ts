@@ -210,9 +210,10 @@ describe('a lost manifest', () => {
 
   it('is not guessed at when it is damaged', async () => {
     const world = await installed();
-    writeFileSync(`${world.root}/var/lib/vgpu-agent/manifest.json`, '{"schema": 7, "items": []}');
-    await assert.rejects(world.install(), { kind: 'failed', message: /its schema is 7/ });
-    writeFileSync(`${world.root}/var/lib/vgpu-agent/manifest.json`, 'nonsense');
+    const file = `${world.root}/var/lib/vgpu-agent/manifest.json`;
+    writeFileSync(file, readFileSync(file, 'utf8').replace('"schema": 2', '"schema": 7'));
+    await assert.rejects(world.install(), { kind: 'failed', message: /\/schema .*7/ });
+    writeFileSync(file, 'nonsense');
     await assert.rejects(world.install(), { kind: 'failed', message: /not JSON/ });
     world.dispose();
   });

@@ -102,7 +102,7 @@ describe('acquireLock', () => {
   it('leaves nothing behind when it is released for good, and a process that waited takes a new one', async (context) => {
     const file = lockFile(context);
     const lock = await acquireLock({ command: 'uninstall', waitMs: 0, file });
-    const waiting = acquireLock({ command: 'install', waitMs: 5000, file });
+    const waiting = acquireLock({ command: 'install', waitMs: 60_000, file });
     setTimeout(() => void lock.release({ remove: true }), 100);
     const next = await waiting;
     assert.equal(existsSync(file), true);

@@ -1,8 +1,8 @@
 // Does a consumer serve requests now?
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { connections, servingNow } from '../../../../agent/install/pipeline/serving.js';
 import { loadProfile } from '../../../../agent/profile/load.js';
+import { connections, servingNow } from '../../../../agent/verdict/watch-present.js';
 import { unit } from '../../verdict/support.js';
 
 test('only connections to the port that are established count', () => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { ContainerFacts, OwnedFileFacts } from '../../../../agent/contracts/facts.js';
 import type { Manifest, OwnedItem } from '../../../../agent/contracts/manifest.js';
-import { cdiSpec, cdiText } from '../../../../agent/install/plan/cdi.js';
+import { cdiSpec, cdiText } from '../../../../agent/install/plan/container.js';
 import { planUninstall } from '../../../../agent/install/plan/uninstall.js';
 import { assertDocument } from '../../cli/commands/json-schemas.js';
 import { profile } from '../apply/world.js';

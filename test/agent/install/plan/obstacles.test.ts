@@ -1,9 +1,9 @@
 // Sandbox settings that block the shim, each with its remedy; and the source of a variable in a unit's files.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { OwnedItem } from '../../../../agent/contracts/manifest.js';
+import { type OwnedItem, sameContent } from '../../../../agent/contracts/manifest.js';
 import type { SandboxFacts } from '../../../../agent/contracts/unit.js';
-import { findItem, isOurs, itemsOfVersion } from '../../../../agent/install/plan/owned.js';
+import { findItem, itemsOfVersion } from '../../../../agent/install/plan/owned.js';
 import {
   assignedVariables,
   environmentFileVariables,
@@ -96,7 +96,7 @@ test('a file with the recorded content and a link with the recorded target belon
     linkTo('/z'),
   ] as const;
   assert.deepEqual(
-    ours.map((item) => states.map((state) => isOurs(item, state))),
+    ours.map((item) => states.map((state) => sameContent(item, state))),
     [
       [false, false, false, false, false, false],
       [false, true, false, false, false, false],

@@ -19,8 +19,8 @@ const missing = (one: ServingFile): ServingFile => ({ ...one, state: absent, con
 const link = '/etc/systemd/system/sockets.target.wants/vgpu-hostd.socket';
 const page = '/usr/share/man/man8/vgpu-hostd.8';
 const gpu = '/usr/share/vgpu/devices/h100.json';
-const defaults = text(hostDefaults, 'DEVICE=software\n', { editable: true });
-const conf = text(hostConf, 'allow any\n', { editable: true });
+const defaults = text(hostDefaults, 'DEVICE=software\n', { keep: true });
+const conf = text(hostConf, 'allow any\n', { keep: true });
 const same = program('b'.repeat(64));
 const whole: readonly ServingFile[] = [
   same,
@@ -90,7 +90,7 @@ says('other addresses, and neither runs', {
 // install: what a running host is told
 const unitChanged = text(service, 'new', { content: 'old' });
 const moved = text(socket, 'new', { content: 'old' });
-const device = text(hostDefaults, 'new', { content: 'old', editable: true, asked: true });
+const device = text(hostDefaults, 'new', { content: 'old' });
 says('another unit, no guest is served', host(0, [unitChanged]));
 says('another unit, one guest is served', host(1, [unitChanged]));
 says('another unit, address and device, two guests are served', host(2, [unitChanged, moved, device]));
@@ -116,7 +116,7 @@ const manifest: Manifest = {
   consumers: [],
   items: [ours],
 };
-const limits = text(hostConf, 'new', { content: 'old', editable: true, asked: true });
+const limits = text(hostConf, 'new', { content: 'old' });
 says('other limits', { ...host(2, [limits]), manifest });
 says('other limits and another program', { ...host(2, [limits, program('a'.repeat(64))]), manifest });
 
@@ -135,17 +135,10 @@ says(
   'a file of a package that is as it should be',
   host(0, [{ ...text(page, 'x'), ownerPackage: 'vgpu-hostd' }]),
 );
-const problem = (weight: 'certain' | 'device' | 'warning') => ({
-  code: weight,
-  message: `it is ${weight}`,
-  remedy: 'correct it',
-  weight,
-});
-const problems = [problem('certain'), problem('device'), problem('warning')];
-says('problems of the machine', { ...host(0), problems });
-says('problems of the machine, with --force', { ...host(0), problems }, { force: true });
-says('a problem of the device, with --force', { ...host(0), problems: [problem('device')] }, { force: true });
-says('a warning', { ...host(0), problems: [problem('warning')] });
+const problem = (code: string) => ({ code, message: `it is ${code}`, remedy: 'correct it' });
+const warnings = [problem('warning')];
+says('problems of the machine', { ...host(0), refusals: [problem('certain'), problem('device')], warnings });
+says('a warning', { ...host(0), warnings });
 
 // uninstall
 const was = stood('before', 0o600);
@@ -176,7 +169,7 @@ away('uninstall of units that do not run', {
   socket: { ...unit, activeState: 'failed' },
   service: stopped,
 });
-const gone = host(0, [missing(text(service, 'x'))]);
+const gone = host(0, [missing(text(service, 'x')), missing(text(socket, 'x'))]);
 away('again: only the socket runs still', { ...gone, service: stopped });
 away('again: only the service runs still', { ...gone, socket: stopped });
 away('again: nothing runs any more', { ...gone, service: stopped, socket: stopped });

@@ -27,25 +27,30 @@ export const request: ServingRequest = {
 };
 
 export function text(path: string, content: string, more: Partial<ServingFile> = {}): ServingFile {
-  const same = { path, mode: 0o644, state: stood('same'), content, ownerPackage: null };
+  const same = { path, state: stood('same'), content, ownerPackage: null };
   return {
     ...same,
     wanted: { kind: 'text', content },
     reason: 'it is new',
-    editable: false,
-    asked: false,
+    keep: false,
     ...more,
   };
 }
 
 export function program(sha256: string): ServingFile {
-  const wanted = { kind: 'copy', source: '/p/vgpu-hostd', sha256: 'b'.repeat(64), size: 9 } as const;
-  return { ...text(hostd, ''), mode: 0o755, state: stood(sha256, 0o755), content: null, wanted };
+  const wanted = {
+    kind: 'copy',
+    source: '/p/vgpu-hostd',
+    sha256: 'b'.repeat(64),
+    size: 9,
+    mode: 0o755,
+  } as const;
+  return { ...text(hostd, ''), state: stood(sha256, 0o755), content: null, wanted };
 }
 
 export const socket = '/etc/systemd/system/vgpu-hostd.socket';
 export const service = '/etc/systemd/system/vgpu-hostd.service';
-export const unit = { activeState: 'active', needDaemonReload: false };
+export const unit = { activeState: 'active', fragment: service, needDaemonReload: false };
 
 /** A host as installed, which serves `sessions` guests. */
 export function serving(sessions: number, files: readonly ServingFile[]): ServingFacts {
@@ -56,14 +61,14 @@ export function serving(sessions: number, files: readonly ServingFile[]): Servin
     sessions: Array.from({ length: sessions }, () => ({})),
   };
   return {
-    device: 'software',
     listen: ['unix:/run/vgpu/hostd.sock'],
     files,
-    socket: unit,
+    socket: { ...unit, fragment: socket },
     service: unit,
     outdated: false,
     daemon,
-    problems: [],
+    refusals: [],
+    warnings: [],
     manifest: null,
     interrupted: false,
   };

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { Change, Plan } from '../../../../agent/contracts/plan.js';
 import { planServing, planServingAway } from '../../../../agent/install/plan/serving.js';
 import { hostConf, hostDefaults, hostd } from '../../../../agent/lib/paths.js';
-import { absent, program, request, serving, socket, text } from './serving-host.js';
+import { absent, program, request, service, serving, socket, text } from './serving-host.js';
 
 /** The plan of host install: it overwrites no file of others and ends no session without being told to. */
 
@@ -54,9 +54,9 @@ test('new addresses wait while guests are served, and apply at once without gues
 });
 
 test('a file that users may edit is not changed, unless the command line gives a value for it', () => {
-  const edited = text(hostDefaults, 'ours', { content: 'theirs', editable: true });
+  const edited = text(hostDefaults, 'ours', { content: 'theirs', keep: true });
   assert.deepEqual(words(planServing(serving(0, [edited]), request)), []);
-  assert.deepEqual(words(planServing(serving(0, [{ ...edited, asked: true }]), request)), [
+  assert.deepEqual(words(planServing(serving(0, [{ ...edited, keep: false }]), request)), [
     `write-file ${hostDefaults}`,
     'restart vgpu-hostd.service',
   ]);
@@ -65,8 +65,6 @@ test('a file that users may edit is not changed, unless the command line gives a
 test('rules that a user wrote are never replaced by "allow any"; limits that vgpu-agent wrote are, without a restart', () => {
   const conf = text(hostConf, 'limits memory=1G\nallow any\n', {
     content: 'deny any\n',
-    editable: true,
-    asked: true,
   });
   assert.deepEqual(words(planServing(serving(0, [conf]), request)), ['refused: own-rules']);
   const facts = serving(0, [conf]);
@@ -84,22 +82,20 @@ test('a file of a package is not overwritten', () => {
   assert.deepEqual(words(planServing(serving(0, [owned]), request)), ['refused: package-owned']);
 });
 
-test('a driver that is not ready refuses, with --force it warns; what root would run and others can change refuses always', () => {
-  const problem = { code: 'x', message: 'm', remedy: 'r', weight: 'device' } as const;
-  const facts = { ...serving(0, [same]), problems: [problem] };
-  assert.deepEqual(words(planServing(facts, request)), ['refused: x']);
-  const forced = planServing(facts, { ...request, force: true });
-  assert.deepEqual([words(forced), warned(forced)], [[], ['x']]);
-  const certain = { ...facts, problems: [{ ...problem, weight: 'certain' as const }] };
-  assert.deepEqual(words(planServing(certain, { ...request, force: true })), ['refused: x']);
-});
-
 test('an uninstall that was cut short before it stopped the units stops them when it is called again', () => {
-  const gone = { ...text('/etc/systemd/system/vgpu-hostd.service', 'x'), state: absent, content: null };
-  assert.deepEqual(words(planServingAway(serving(0, [gone]), request)), [
+  const gone = [service, socket].map((file) => ({ ...text(file, 'x'), state: absent, content: null }));
+  const left = serving(0, gone);
+  assert.deepEqual(words(planServingAway(left, request)), [
     'stop vgpu-hostd.socket',
     'stop vgpu-hostd.service',
     'daemon-reload vgpu-hostd.service',
   ]);
   assert.deepEqual(words(planServingAway(serving(0, [same]), request)), [], 'somebody else set that up');
+  const unit = { ...left.service, fragment: '/usr/lib/systemd/system/vgpu-hostd.service' };
+  const packaged = {
+    ...left,
+    service: unit,
+    socket: { ...unit, fragment: unit.fragment.replace('service', 'socket') },
+  };
+  assert.deepEqual(words(planServingAway(packaged, request)), [], 'the units of the package');
 });

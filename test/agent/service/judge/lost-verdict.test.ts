@@ -12,7 +12,7 @@ test('a host that went away degrades a GPU verdict at once, with a remedy; other
   assert.deepEqual([lost.mode, lost.reason], ['degraded', 'host-unreachable']);
   assert.match(
     lost.summary,
-    /^ollama\.service began on the GPU, but its host does not answer now \(refused\)/,
+    /^ollama\.service started on the GPU, but its host does not answer now \(refused\)/,
   );
   assert.equal(
     lost.next,
@@ -32,13 +32,13 @@ test('a host that came back leaves the start before it in doubt', () => {
   assert.deepEqual([stale.mode, stale.reason], ['degraded', 'consumer-not-restarted']);
   assert.match(
     stale.summary,
-    /^ollama\.service began on the GPU and lost its host since then\. .* may be lost\.$/,
+    /^ollama\.service started on the GPU, then its host did not answer for some time\. .* may be lost\.$/,
   );
   assert.equal(stale.next, 'sudo systemctl restart ollama.service');
   assert.deepEqual(stale.evidence, [
     {
       kind: 'host',
-      text: 'the host did not answer for a while since this start',
+      text: 'the host did not answer for some time after this start',
       weight: 'against',
       source: null,
     },

@@ -210,7 +210,7 @@ test('at the limit of an hour the service is degraded, reports it once, and trie
   assert.match(bench.goOn(drift).at(-1) ?? '', /^repair/);
 });
 
-test('failures: tried again after pauses that double, then given up until a person asks', () => {
+test('failures: tried again after pauses that double, then every hour until a person asks', () => {
   const bench = new Bench();
   bench.rules = { enabled: true, limits: { perHour: 100, backoffMs: 0, minimumMs: 0 } };
   const pauses: number[] = [];
@@ -228,9 +228,12 @@ test('failures: tried again after pauses that double, then given up until a pers
   ]);
   assert.match(
     bench.written.at(-1) ?? '',
-    /^\/lib\/a could not be repaired: no space left; no more tries after 5 failures/,
+    /^\/lib\/a could not be repaired: no space left; it failed 5 times in a row, so the next try is in 60 minutes; repair it by hand/,
   );
   assert.deepEqual(bench.noticed(), []);
+  bench.now += 3_600_000;
+  assert.match(bench.goOn(drift).at(-1) ?? '', /^repair/);
+  bench.failed();
   assert.deepEqual(bench.tell({ kind: 'retry' }), ['look now']);
   assert.deepEqual(bench.noticed({ soon: true }), ['look now']);
 });
@@ -298,7 +301,10 @@ test('a failure is written with its subject and the time of the next try; withou
   });
   assert.equal(problemIn(effects), text);
   const unknown = keeperNext(begun, { ...failed, causes: [] });
-  assert.match(String(problemIn(unknown.effects)), /^the repair could not be repaired: no space left/);
+  assert.match(
+    String(problemIn(unknown.effects)),
+    /^cannot inspect or repair the files for ollama\.service: no space left/,
+  );
   assert.deepEqual(unknown.state.repairs, begun.repairs, 'a repair of nothing counts for no path');
 });
 
@@ -312,7 +318,7 @@ test('the reason for a delayed repair is reported with the time of the next one'
   const until = new Date(bench.now + 1_000).toISOString();
   assert.equal(
     problemIn(effectsOf(bench.state, event)),
-    `/lib/a, /lib/b changes again and again; the next repair is not before ${until}`,
+    `repeated changes of /lib/a, /lib/b; the next repair is at ${until} at the earliest`,
   );
 });
 

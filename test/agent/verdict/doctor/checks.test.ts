@@ -155,11 +155,11 @@ describe('agent-service', () => {
     },
   });
 
-  test('a service that stopped repairing is reported with its own message', () => {
+  test('a service that has paused its repairs is reported with its own message', () => {
     const status = { state: 'degraded', problem: 'libcuda.so.1 was replaced 20 times', configProblem: null };
     const facts = doctorFacts({ machine: machine('active'), look: { service: { status } } });
     const trouble = troubleOf(agentService.examine(facts));
-    assert.match(trouble.cause, /stopped repairing/);
+    assert.match(trouble.cause, /has paused its repairs for up to 60 minutes/);
     assert.match(trouble.evidence, /replaced 20 times/);
   });
 

@@ -375,8 +375,14 @@ says(file, agentService, {
   'it failed': doctorFacts(guarded('failed')),
   'it is being reloaded and says nothing': doctorFacts(guarded('reloading')),
   'it runs and says nothing': doctorFacts(guarded('active')),
-  'it has given up': doctorFacts({ ...guarded('active'), ...status('degraded', 'replaced 20 times') }),
-  'it has given up and does not say why': doctorFacts({ ...guarded('active'), ...status('degraded', null) }),
+  'it has paused its repairs': doctorFacts({
+    ...guarded('active'),
+    ...status('degraded', 'replaced 20 times'),
+  }),
+  'it has paused its repairs and does not say why': doctorFacts({
+    ...guarded('active'),
+    ...status('degraded', null),
+  }),
   'its configuration is wrong': doctorFacts({
     ...guarded('active'),
     ...status('settled', null, 'agent.json: line 3'),

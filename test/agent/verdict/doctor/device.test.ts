@@ -7,9 +7,9 @@ import { type Reason, reasons } from '../../../../agent/contracts/verdict.js';
 import { device, readiness } from '../../../../agent/verdict/doctor/checks/device.js';
 import { checks, diagnose } from '../../../../agent/verdict/doctor/diagnose.js';
 import { expected } from '../../expected.js';
-import { answered, findingsOf, report } from '../support.js';
+import { answered, findingsOf, report, unit } from '../support.js';
 import { says } from './findings.js';
-import { doctorFacts } from './support.js';
+import { doctorFacts, toNamespace } from './support.js';
 
 const file = expected('doctor-device');
 const probed = (step: string, name: string | null, kind: 'call' | 'signal' = 'call') =>
@@ -40,6 +40,10 @@ says(file, device, {
   }),
   'its log says that a process crashed': doctorFacts({
     observation: { log: { ...cpu, mode: 'degraded', reason: 'probe-crashed' } },
+    verdict: { invocationId: 'abc' },
+  }),
+  'its log in a namespace says that a process crashed': doctorFacts({
+    observation: { log: { ...cpu, mode: 'degraded', reason: 'probe-crashed' }, unit: unit(toNamespace) },
     verdict: { invocationId: 'abc' },
   }),
   'its log says that the capability cannot be read': doctorFacts({
@@ -78,6 +82,10 @@ says(file, readiness, {
   'it answers': doctorFacts(),
   'it was not asked': doctorFacts({ observation: { readiness: { kind: 'unasked', why: 'x' } } }),
   'it does not answer': doctorFacts({ observation: silent, verdict: { reason: 'readiness-timeout' } }),
+  'it does not answer, and logs to a namespace': doctorFacts({
+    observation: { ...silent, unit: unit(toNamespace) },
+    verdict: { reason: 'readiness-timeout' },
+  }),
   'it does not answer for another reason': doctorFacts({
     observation: silent,
     verdict: { reason: 'host-slow' },

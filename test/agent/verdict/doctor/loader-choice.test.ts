@@ -2,7 +2,7 @@
 import type { ProcessFacts } from '../../../../agent/contracts/facts.js';
 import type { LoaderChoice, ProcessChoices } from '../../../../agent/guest/look/loader.js';
 import { containerLibraryDirectories } from '../../../../agent/lib/paths.js';
-import { loaderChoice } from '../../../../agent/verdict/doctor/checks/loader-choice.js';
+import { loaderChoice } from '../../../../agent/verdict/doctor/checks/process.js';
 import type { DoctorFacts } from '../../../../agent/verdict/doctor/finding.js';
 import { expected } from '../../expected.js';
 import { answered, processFacts, store, unit } from '../support.js';

@@ -100,3 +100,8 @@ export function troubleOf(finding: Finding): {
   const { kind, cause, evidence, remedy } = finding;
   return { kind, cause, evidence: evidence.join('\n'), command: remedy.command, text: remedy.text };
 }
+
+/** A unit that logs to a namespace of the journal. */
+export const toNamespace = {
+  logging: { namespace: 'apart', levelMax: null, burst: null, intervalMs: null },
+} as const;

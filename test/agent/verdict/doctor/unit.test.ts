@@ -1,8 +1,7 @@
 // The checks of the unit, its environment and its start.
 import type { Change } from '../../../../agent/contracts/plan.js';
 import type { LoggingFacts } from '../../../../agent/contracts/unit.js';
-import type { PreloadEntry } from '../../../../agent/guest/look/preload.js';
-import type { ExecutableFacts } from '../../../../agent/guest/look/process.js';
+import type { ExecutableFacts, PreloadEntry } from '../../../../agent/guest/look/process.js';
 import { guestConf } from '../../../../agent/verdict/doctor/checks/host.js';
 import { output } from '../../../../agent/verdict/doctor/checks/output.js';
 import { preloadReadable, secureExecution } from '../../../../agent/verdict/doctor/checks/process.js';
@@ -18,7 +17,7 @@ import { expected } from '../../expected.js';
 import { absent, linkTo, owner, regular } from '../../install/plan/support.js';
 import { openSandbox, processFacts, unit } from '../support.js';
 import { says } from './findings.js';
-import { type Changes, doctorFacts, manifest, ready } from './support.js';
+import { type Changes, doctorFacts, manifest, ready, toNamespace } from './support.js';
 
 const file = expected('doctor-unit');
 const notInstalled = { machine: { manifest: null } };
@@ -53,6 +52,7 @@ says(file, unitRuns, {
   ),
   'it keeps ending': seen({}, { end: 'unit-restarting', lastWords: words }),
   'it was started again during the check': seen({}, { restarts: 1 }),
+  'it was started again during the check, and logs to a namespace': seen(toNamespace, { restarts: 1 }),
 });
 
 const path = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
@@ -285,9 +285,7 @@ const toFile = { machine: { unit: unit({ standardError: 'append:/var/log/ollama.
 const journald = '/etc/systemd/journald.conf.d/90-local.conf';
 const logs = (changes: Partial<LoggingFacts>): Changes => ({
   machine: {
-    unit: unit({
-      logging: { ...{ namespace: '', levelMax: null, burst: null, intervalMs: null }, ...changes },
-    }),
+    unit: unit({ logging: { ...toNamespace.logging, namespace: '', ...changes } }),
   },
 });
 const unsure = { verdict: { mode: 'undetermined' } } as const;
@@ -320,6 +318,38 @@ says(file, output, {
       },
     },
   }),
+  "a limit of a namespace's journald drops lines": doctorFacts({
+    ...logs({ namespace: 'apart' }),
+    look: { journald: { RateLimitBurst: { value: '100', file: '/etc/systemd/journald@apart.conf' } } },
+  }),
+  'each half of the limit is in another file': doctorFacts({
+    look: {
+      journald: {
+        RateLimitBurst: { value: '100', file: journald },
+        RateLimitIntervalSec: { value: '1h', file: '/etc/systemd/journald.conf' },
+      },
+    },
+  }),
+  'one half of the limit is in the unit': doctorFacts({
+    ...logs({ burst: 40 }),
+    look: { journald: { RateLimitIntervalSec: { value: '500 ms', file: journald } } },
+  }),
+  'one half of the limit is in the unit, and is low': doctorFacts({
+    ...logs({ burst: 40 }),
+    look: { journald: { RateLimitIntervalSec: { value: '2weeks 1 day 0.5h', file: journald } } },
+  }),
+  'the interval is not understood': doctorFacts({
+    ...logs({ burst: 40 }),
+    look: { journald: { RateLimitIntervalSec: { value: '2 fortnights', file: journald } } },
+  }),
+  'the interval is not a time span': doctorFacts({
+    ...logs({ burst: 40 }),
+    look: { journald: { RateLimitIntervalSec: { value: '-2s', file: journald } } },
+  }),
+  'the burst is not understood': doctorFacts({
+    ...logs({ intervalMs: 3_600_000 }),
+    look: { journald: { RateLimitBurst: { value: 'some', file: journald } } },
+  }),
   'journald has no limit': doctorFacts({
     look: { journald: { RateLimitIntervalSec: { value: '0', file: journald } } },
   }),
@@ -332,6 +362,10 @@ says(file, output, {
     look: { journald: { MaxLevelStore: { value: 'warning', file: journald } } },
   }),
   'the journal has lost the beginning': doctorFacts({
+    verdict: { mode: 'undetermined', reason: 'journal-cut' },
+  }),
+  "a namespace's journal has lost the beginning": doctorFacts({
+    ...logs({ namespace: 'apart' }),
     verdict: { mode: 'undetermined', reason: 'journal-cut' },
   }),
 });

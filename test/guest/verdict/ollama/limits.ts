@@ -23,7 +23,7 @@ export async function hostRefuses(t: TestContext, scene: Scene): Promise<void> {
     assert.equal(evidence(full, 'loaded').length, 2, 'a host that is full serves those that it has');
     await learnt('three');
     const verdict = await verdictNow(guest, { mode: 'degraded', reason: 'host-refused' });
-    assert.match(verdict.summary, /it has as many sessions as it allows/);
+    assert.match(verdict.summary, /it has reached its limit of sessions/);
     const doctor = await tell(guest, 'doctor');
     const first = doctor.document.checks.find(({ id }) => id === doctor.document.first)?.finding;
     assert.ok(first?.kind === 'broken');

@@ -6,7 +6,7 @@
 
 enum { MAX_INODES = 1 << 20 };
 
-/* An entry of a directory that is not on the disk yet. Those of one `group` get there together. */
+/* A directory entry that is not on the disk yet. All entries of one `group` reach the disk together. */
 struct change {
   uint64_t directory, ino;
   char *name;
@@ -127,7 +127,7 @@ static void put_name(const struct change *change) {
   child->on_disk = true;
 }
 
-/* Puts each change on the disk whose group has one that `chosen` wants. */
+/* Writes a group of changes to the disk if `chosen` accepts one of them. */
 static void put(bool (*chosen)(const struct change *, uint64_t), uint64_t argument) {
   size_t kept = 0;
   for (size_t i = 0, end; i < pending; i = end) {

@@ -51,7 +51,7 @@ uint64_t disk_find(const struct inode *directory, const char *name); /* 0: no su
 /* `ino` 0 removes the name. Changes of one call reach the disk together. */
 void disk_set(uint64_t directory, const char *name, uint64_t ino);
 void disk_change_done(void);
-/* Both before a change of the inode in memory. */
+/* Call both before the inode is changed in memory. */
 void disk_touch(struct inode *node);
 bool disk_resize(struct inode *node, size_t size);
 void disk_sync(uint64_t ino);

@@ -31,7 +31,7 @@ static void answer(const struct fuse_in_header *in, int error, const void *body,
   struct fuse_out_header head = {.len = (uint32_t)(sizeof head + size), .error = error, .unique = in->unique};
   memcpy(out, &head, sizeof head);
   if (size > 0) memcpy(out + sizeof head, body, size);
-  /* ENOENT: the caller was interrupted and has gone. */
+  /* ENOENT: the caller was interrupted and no longer waits. */
   if (write(device, out, head.len) < 0 && errno != ENOENT) abort();
 }
 

@@ -121,7 +121,7 @@ static void memory(void) {
   struct offer offer = {.descriptor = -1};
   if (attribute(125) == 0) {
     IS(NOT_SUPPORTED, get_handle(&offer.memory, large));
-    IS(INVALID_VALUE, open_handle(&small, offer.memory)); /* not a handle at all */
+    IS(INVALID_VALUE, open_handle(&small, offer.memory)); /* not a handle */
     return;
   }
   OK(get_handle(&offer.memory, large));
@@ -279,7 +279,7 @@ static void takes_pool(void) {
   void *pool = NULL;
   devptr memory = 0;
   uint64_t handle;
-  IS(INVALID_VALUE, import(&handle, offer.descriptor)); /* a pool is no memory */
+  IS(INVALID_VALUE, import(&handle, offer.descriptor)); /* a pool is not memory */
   OK(CALL(cuMemPoolImportFromShareableHandle, (void **, void *, int, uint64_t), &pool,
           (void *)(intptr_t)offer.descriptor, 1, 0));
   IS(INVALID_VALUE,
@@ -340,7 +340,7 @@ static void takes_event(void) {
   unsigned char now = 0;
   OK(CALL(cuIpcOpenEventHandle, (void **, struct handle), &event, offer.event));
   OK(open_handle(&memory, offer.memory));
-  IS(INVALID_VALUE, open_handle(&memory, offer.event)); /* an event is no memory */
+  IS(INVALID_VALUE, open_handle(&memory, offer.event)); /* an event is not memory */
   IS(NOT_READY, CALL(cuEventQuery, (void *), event));
   OK(CALL(cuStreamCreate, (void **, unsigned), &stream, 1));
   OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), stream, event, 0));

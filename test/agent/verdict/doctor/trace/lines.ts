@@ -1,12 +1,12 @@
 /** Lines as the tracer writes them, and traced starts made of them. */
 import type { LibraryVendor } from '../../../../../agent/contracts/facts.js';
 import {
+  type LiveProcess,
   readTrace,
   type TracedProcess,
   type TracedStart,
   tracedProcesses,
-} from '../../../../../agent/verdict/doctor/trace/bindings.js';
-import type { LiveProcess } from '../../../../../agent/verdict/doctor/trace/traced.js';
+} from '../../../../../agent/verdict/doctor/trace.js';
 
 export const ours = '/opt/vgpu/current/libcuda.so.1';
 export const theirs = '/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01';

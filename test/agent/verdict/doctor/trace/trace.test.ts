@@ -1,11 +1,7 @@
 // From the tracer's lines to what each process bound: hostile and torn lines, and what is counted.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import {
-  librariesOf,
-  readTrace,
-  type TracedProcess,
-} from '../../../../../agent/verdict/doctor/trace/bindings.js';
+import { librariesOf, readTrace, type TracedProcess } from '../../../../../agent/verdict/doctor/trace.js';
 import { gathered, line, ours, theirs } from './lines.js';
 
 function only(text: string): TracedProcess {

@@ -1,12 +1,12 @@
 // The doctor's finding for one traced start: the owner of each library that is called, and the limits of the trace.
 import { tracedBindings } from '../../../../../agent/verdict/doctor/checks/traced-bindings.js';
 import type { DoctorFacts } from '../../../../../agent/verdict/doctor/finding.js';
-import type { TracedStart } from '../../../../../agent/verdict/doctor/trace/bindings.js';
-import type { LiveProcess } from '../../../../../agent/verdict/doctor/trace/traced.js';
+import type { LiveProcess, TracedStart } from '../../../../../agent/verdict/doctor/trace.js';
 import { expected } from '../../../expected.js';
 import { candidate } from '../../../install/plan/support.js';
+import { unit } from '../../support.js';
 import { says } from '../findings.js';
-import { doctorFacts } from '../support.js';
+import { doctorFacts, toNamespace } from '../support.js';
 import { line, ours, program, strangers, theirs, toOurs, traced } from './lines.js';
 
 const file = expected('doctor-trace');
@@ -109,6 +109,11 @@ says(file, tracedBindings, {
   'no process was seen to open libcuda, and one bypasses the tracer': onCpu(
     program + started(8) + bypasses(8),
   ),
+  'no process of a service that logs to a namespace opened libcuda': doctorFacts({
+    trace: traced(program),
+    verdict: { mode: 'cpu' },
+    observation: { unit: unit(toNamespace) },
+  }),
   'one asked for it and called nothing': onCpu(program + opens(7, 'libcuda.so.1') + started(8) + started(9)),
 });
 

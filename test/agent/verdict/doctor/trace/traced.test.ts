@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { ContentCache } from '../../../../../agent/guest/files/content.js';
-import { readTraceFile, whoseLibraries } from '../../../../../agent/verdict/doctor/trace/traced.js';
+import { liveProcess, readTraceFile, whoseLibraries } from '../../../../../agent/verdict/doctor/trace.js';
 import { buildElf, ourNote, tree } from '../../../guest/support.js';
 
 describe('traced', () => {
@@ -23,6 +24,25 @@ describe('traced', () => {
     const fifo = path.join(directory, 'fifo');
     assert.equal(spawnSync('mkfifo', [fifo]).status, 0);
     assert.equal(readTraceFile(100, fifo).text, '');
+  });
+
+  it('does not know whether a process was traced that has ended and was not waited for', async (context) => {
+    // A shell may wait for its child; the program that replaces it does not.
+    const parent = spawn('sh', ['-c', 'sleep 60 & echo $!; exec tail -f /dev/null'], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    context.after(() => parent.kill());
+    const [printed] = await once(parent.stdout, 'data');
+    const pid = Number(String(printed));
+    const until = async (file: string, pattern: RegExp): Promise<void> => {
+      while (!pattern.test(readFileSync(file, 'utf8')))
+        await new Promise((resolve) => setTimeout(resolve, 10));
+    };
+    await until(`/proc/${parent.pid}/comm`, /^tail/);
+    process.kill(pid, 'SIGKILL');
+    await until(`/proc/${pid}/status`, /^State:\s+Z/m);
+    assert.equal(liveProcess({ pid, executable: null, name: 'sleep' }).traced, null);
+    assert.equal(liveProcess({ pid: process.pid, executable: null, name: 'node' }).traced, false);
   });
 
   it('recognizes the owner of a library by its content, and leaves out files that it may not read', async (context) => {

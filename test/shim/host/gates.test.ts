@@ -21,6 +21,7 @@ const cases = [
   ['gate_calls', 'upload', 'and memory is uploaded to another stream'],
   ['gate_calls', 'upload_pinned', 'and pinned memory is uploaded'],
   ['gate_calls', 'uploads', 'and eight threads upload more than the host keeps'],
+  ['gate_calls', 'reads_beside_uploads', 'and pinned memory is read beside such uploads'],
   ['gate_calls', 'uploads_elsewhere', 'and memory is uploaded after such uploads in another context'],
   ['gate_calls', 'allocates', 'and memory is allocated when little is left'],
   ['gate_calls', 'many_allocate', 'and twenty threads allocate memory'],
@@ -120,7 +121,7 @@ const STREAM = 100n;
 const NON_BLOCKING = 1;
 const MIB = 1 << 20;
 /** A session has room for this many uploads of 1 MiB. */
-const UPLOADS = 64;
+const UPLOADS = 48;
 /** An operation of memory_op, and CU_STREAM_WAIT_VALUE_GEQ. */
 const [WAIT_32, AT_LEAST] = [1, 0];
 

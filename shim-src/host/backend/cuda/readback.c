@@ -9,6 +9,9 @@
 #include "host/backend/cuda/slice.h"
 
 #define MOST_BYTES (64u << 20)
+/* Kept for reads that a guest posts: 8 MiB (guest/cuda/memory/readback.c), each rounded up to a power of two.
+ */
+#define READS_BYTES (16u << 20)
 #define SMALLEST 4096u
 #define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
 
@@ -23,12 +26,19 @@ struct vgpu_cuda_read {
   struct vgpu_event *event; /* recorded after the copy */
 };
 
+static uint64_t capacity_for(uint64_t bytes) {
+  uint64_t capacity = SMALLEST;
+  while (capacity < bytes) capacity *= 2;
+  return capacity;
+}
+
 /* Takes one out of a list. With a ticket only one that has it. */
 static struct vgpu_cuda_read *take(struct vgpu_cuda_read **link, uint64_t context, uint64_t bytes,
                                    uint64_t ticket) {
+  const uint64_t capacity = capacity_for(bytes); /* short reads would keep the room of long ones */
   for (; *link != NULL; link = &(*link)->next) {
     struct vgpu_cuda_read *read = *link;
-    if (read->context != context || read->capacity < bytes || (ticket != 0 && read->ticket != ticket))
+    if (read->context != context || read->capacity != capacity || (ticket != 0 && read->ticket != ticket))
       continue;
     *link = read->next;
     return read;
@@ -86,14 +96,16 @@ static void drop_list(struct vgpu_worker *worker, struct vgpu_cuda_read **link, 
   }
 }
 
+static uint64_t most_bytes(const struct vgpu_worker *worker) {
+  return worker->limits->outstanding < MOST_BYTES ? worker->limits->outstanding : MOST_BYTES;
+}
+
 static int32_t make_read(struct vgpu_worker *worker, struct vgpu_cuda *cuda, uint64_t context, uint64_t bytes,
-                         struct vgpu_cuda_read **made) {
-  uint64_t capacity = SMALLEST;
-  while (capacity < bytes) capacity *= 2;
+                         uint64_t most, struct vgpu_cuda_read **made) {
+  const uint64_t capacity = capacity_for(bytes);
   /* Spare buffers of other sizes and contexts are freed to make room. */
-  uint64_t most = worker->limits->outstanding < MOST_BYTES ? worker->limits->outstanding : MOST_BYTES;
-  if (capacity > most - cuda->reads.bytes) drop_list(worker, &cuda->reads.spare, 0);
-  if (capacity > most - cuda->reads.bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (cuda->reads.bytes + capacity > most) drop_list(worker, &cuda->reads.spare, 0);
+  if (cuda->reads.bytes + capacity > most) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_read *read = calloc(1, sizeof *read);
   if (read == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   read->context = context;
@@ -119,7 +131,7 @@ int32_t vgpu_cuda_read_later(struct vgpu_worker *worker, const struct vgpu_send_
     return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_cuda_read *read = take_spare(&cuda->reads, send->context, send->bytes);
-  if (read == NULL) result = make_read(worker, cuda, send->context, send->bytes, &read);
+  if (read == NULL) result = make_read(worker, cuda, send->context, send->bytes, most_bytes(worker), &read);
   if (result != CUDA_SUCCESS) return result;
   result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoHAsync_v2, read->memory, send->source, send->bytes, stream);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, read->event, stream);
@@ -187,7 +199,8 @@ static struct vgpu_cuda_read *find_room(struct vgpu_worker *worker, uint64_t con
   struct vgpu_cuda *cuda = cuda_of(worker);
   collect_writes(cuda);
   struct vgpu_cuda_read *read = take_spare(&cuda->reads, context, bytes);
-  if (read == NULL) (void)make_read(worker, cuda, context, bytes, &read);
+  const uint64_t most = most_bytes(worker), kept = most / 4 < READS_BYTES ? most / 4 : READS_BYTES;
+  if (read == NULL) (void)make_read(worker, cuda, context, bytes, most - kept, &read);
   return read;
 }
 

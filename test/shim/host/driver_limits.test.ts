@@ -173,6 +173,47 @@ describe('a driver with limits', () => {
     }
   });
 
+  it('counts what a destroyed pool keeps until the driver has released it', async () => {
+    host = await startStandIn('pools', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--config', conf('allow any memory=512M\n')],
+    });
+    const shell = open(host.address);
+    const make = async (): Promise<string> => {
+      const pool = (await askAll(shell, ['poolmake'])).values[0] ?? '';
+      await askAll(shell, [`poolkeep ${2 ** 40} ${pool}`]);
+      return pool;
+    };
+    const use = async (mib: number, pool: string): Promise<string> =>
+      (await askAll(shell, [`poolalloc ${mib * MIB} ${pool}`])).values[0] ?? '';
+    await askAll(shell, ['init', 'ctx 0']);
+    // The pool's memory is freed before the pool is destroyed.
+    const unused = await make();
+    await askAll(shell, [`poolfree ${await use(300, unused)}`, 'streamsync 0']);
+    assert.equal((await shell.ask(`alloc ${300 * MIB}`)).result, OUT_OF_MEMORY);
+    const memory = (await askAll(shell, [`pooldestroy ${unused}`, `alloc ${500 * MIB}`])).values[0] ?? '';
+    await askAll(shell, [`free ${memory}`]);
+    // And a part of it afterwards.
+    const used = await make();
+    const [first, second] = [await use(200, used), await use(100, used)];
+    await askAll(shell, [`poolfree ${first}`, 'streamsync 0', `pooldestroy ${used}`]);
+    assert.equal((await shell.ask(`alloc ${300 * MIB}`)).result, OUT_OF_MEMORY);
+    await askAll(shell, [`poolfree ${second}`, `alloc ${500 * MIB}`]);
+  });
+
+  it('counts memory that a refused allocation leaves in its pool', async () => {
+    host = await startStandIn('pools,units=64', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--config', conf('allow any memory=512M\n')],
+    });
+    const shell = open(host.address);
+    // The pool reserves 384 MiB. With 10 MiB more it would reserve 448 MiB, which exceed the limit.
+    await askAll(shell, ['init', 'ctx 0', `poolalloc ${380 * MIB}`, `alloc ${110 * MIB}`]);
+    assert.equal((await shell.ask(`poolalloc ${10 * MIB}`)).result, OUT_OF_MEMORY);
+    assert.equal((await shell.ask(`alloc ${15 * MIB}`)).result, OUT_OF_MEMORY);
+    await askAll(shell, ['streamsync 0', `alloc ${15 * MIB}`]);
+  });
+
   it('is asked once a second for what it uses, also where NVML does not list the process', async () => {
     const used = `${scratch.path}/used`;
     writeFileSync(used, 'N/A');

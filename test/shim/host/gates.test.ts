@@ -104,6 +104,7 @@ for (const [fault, name, sentence] of [
   ['maps,unasked', 'managed_unasked', 'launches a kernel when another context has a fault'],
   ['maps,unordered=100', 'managed_rooms', 'has room again when uploads fail before they take their room'],
   ['uncurrent', 'uncurrent', 'stops counting memory when the driver does not make its context current'],
+  ['pools', 'pool_ends', 'counts the memory of a destroyed pool until the driver has destroyed it'],
   ['threadless', 'ends', 'undoes an allocation whose context has ended, when no thread can be started'],
 ] as const) {
   const skip = fault === 'threadless' && VARIANT !== 'shim' && 'sanitizers need the memory that is refused';

@@ -878,6 +878,40 @@ static void uncurrent(void) {
   IS(before, free_memory());
 }
 
+/* A pool that keeps memory is destroyed, which the driver does later. Another thread asks what is free. */
+static void *ask_for_free(void *bytes) {
+  OK(CALL(cuCtxSetCurrent, (void *), first));
+  *(size_t *)bytes = free_memory();
+  return NULL;
+}
+static void pool_ends(void) {
+  enum { BYTES = 64 << 20, RELEASE_THRESHOLD = 4 };
+  const struct {
+    int type, handle_types, location_type, location;
+    unsigned char unused[72];
+  } properties = {.type = 1, .location_type = 1};
+  void *pool = NULL;
+  uint64_t everything = UINT64_MAX;
+  devptr memory = 0;
+  size_t meanwhile = 0;
+  pthread_t asking;
+  OK(CALL(cuCtxGetCurrent, (void **), &first));
+  before = free_memory();
+  MUST(CALL(cuMemPoolCreate, (void **, const void *), &pool, &properties));
+  OK(CALL(cuMemPoolSetAttribute, (void *, int, void *), pool, RELEASE_THRESHOLD, &everything));
+  OK(CALL(cuMemAllocFromPoolAsync, (devptr *, size_t, void *, void *), &memory, BYTES, pool, NULL));
+  OK(CALL(cuMemFreeAsync, (devptr, void *), memory, NULL));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  make_streams();
+  hold(1);
+  OK(CALL(cuMemPoolDestroy, (void *), pool));
+  MUST(pthread_create(&asking, NULL, ask_for_free, &meanwhile));
+  pthread_join(asking, NULL);
+  IS(before - BYTES, meanwhile);
+  let_go(1);
+  IS(before, free_memory());
+}
+
 /* Returns the bytes of memory of the host's workers. A child's pid can be less than its parent's. */
 static size_t host_memory(void) {
   const int host = atoi(getenv("HOST_PID"));
@@ -975,6 +1009,7 @@ static const struct check_case cases[] = {
     {"beside_capture", beside_capture},
     {"unrecorded", unrecorded},
     {"uncurrent", uncurrent},
+    {"pool_ends", pool_ends},
     {"names", names},
 };
 

@@ -214,6 +214,25 @@ describe('a driver with limits', () => {
     await askAll(shell, ['streamsync 0', `alloc ${15 * MIB}`]);
   });
 
+  it('is asked ten times a second at most while allocations are refused', async () => {
+    const used = `${scratch.path}/used`;
+    writeFileSync(used, String(100 * MIB));
+    const started = await startStandIn('always', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--nvml-library', await standInNvml(), '--config', conf('allow any memory=512M\n')],
+      env: { STAND_IN_BYTES: used, STAND_IN_ASKED: '1' },
+    });
+    host = started;
+    const shell = open(started.address);
+    const begun = performance.now();
+    await askAll(shell, ['init', 'ctx 0']);
+    for (let i = 0; i < 100; i++) assert.equal((await shell.ask(`alloc ${500 * MIB}`)).result, OUT_OF_MEMORY);
+    const seconds = (performance.now() - begun) / 1000;
+    assert.equal(await shell.end(), 0);
+    const asked = started.log().split('asked for processes').length - 1;
+    assert.ok(asked >= 1 && asked <= 3 + 11 * seconds, `${asked} questions in ${seconds} s`);
+  });
+
   it('is asked once a second for what it uses, also where NVML does not list the process', async () => {
     const used = `${scratch.path}/used`;
     writeFileSync(used, 'N/A');

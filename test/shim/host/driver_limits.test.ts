@@ -153,23 +153,31 @@ describe('a driver with limits', () => {
     assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
     const whole = (await askAll(shell, ['streamsync 0', `alloc ${400 * MIB}`])).values[0] ?? '';
     await askAll(shell, [`free ${whole}`, 'sync']);
+  });
 
-    // A wait releases it also if an earlier one could not, and so does a wait for an event.
-    const little = (await askAll(shell, ['alloc 1000'])).values[0] ?? '';
-    const event = (await askAll(shell, ['event 0'])).values[0] ?? '';
-    for (const wait of [
-      [`async ${little} 1000 0`, 'streamsync 0'],
-      [`record ${event} 0`, `eventsync ${event}`],
-    ]) {
-      await askAll(shell, [
-        `poolkeep ${2 ** 40}`,
-        `poolfree ${await use(300)}`,
-        'streamsync 0',
-        'poolkeep 0',
-      ]);
-      assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
-      const memory = (await askAll(shell, [...wait, `alloc ${390 * MIB}`])).values[0] ?? '';
-      await askAll(shell, [`free ${memory}`, 'sync']);
+  it('releases what pools keep when a program waits, also if there is nothing to wait for', async () => {
+    const started = await startStandIn('pools', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--config', conf('allow any memory=512M\n')],
+    });
+    host = started;
+    for (const [free, before, wait] of [
+      ['poolfree', ['streamsync 0'], 'streamsync 0'],
+      ['free', ['streamsync 0'], 'streamsync 0'],
+      ['poolfree', ['streamquery 0'], 'streamsync 0'],
+      ['poolfree', ['sync'], 'sync'],
+      ['poolfree', ['record EVENT 0', 'eventsync EVENT'], 'eventsync EVENT'],
+    ] as const) {
+      const shell = open(started.address);
+      await askAll(shell, ['init', 'ctx 0', `poolkeep ${2 ** 40}`]);
+      const event = (await askAll(shell, ['event 0'])).values[0] ?? '';
+      const named = (line: string): string => line.replace('EVENT', event);
+      const memory = (await askAll(shell, [`poolalloc ${300 * MIB}`])).values[0] ?? '';
+      await askAll(shell, [`${free} ${memory}`, ...before.map(named), 'poolkeep 0']);
+      assert.equal((await shell.ask(`alloc ${400 * MIB}`)).result, OUT_OF_MEMORY);
+      await askAll(shell, [named(wait), `alloc ${400 * MIB}`]);
+      assert.equal(await shell.end(), 0);
+      await until('the end of the session', () => sessionsNow(started) === 0, 20_000);
     }
   });
 

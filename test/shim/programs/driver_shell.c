@@ -413,6 +413,8 @@ static bool other_command(const char *command, char **words) {
     printf("streamdestroy %d\n", CALL((void *), cuStreamDestroy_v2, handle(words[0])));
   } else if (strcmp(command, "streamsync") == 0) {
     printf("streamsync %d\n", CALL((void *), cuStreamSynchronize, handle(words[0])));
+  } else if (strcmp(command, "streamquery") == 0) {
+    printf("streamquery %d\n", CALL((void *), cuStreamQuery, handle(words[0])));
   } else if (strcmp(command, "event") == 0) {
     result = CALL((void **, unsigned), cuEventCreate, &made, (unsigned)number(words[0]));
     printf("event %d %p\n", result, made);

@@ -96,7 +96,8 @@ struct vgpu_driver {
   struct vgpu_outstanding outstanding;
   struct vgpu_readbacks readbacks;
   struct vgpu_host_functions functions;
-  bool holds; /* a stream may wait for a value in memory; without the lock */
+  bool holds;          /* a stream may wait for a value in memory; without the lock */
+  bool frees_to_pools; /* without the lock */
   struct vgpu_virtual virtual;
   struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
@@ -117,6 +118,14 @@ struct vgpu_driver {
   pthread_mutex_t printing;                   /* taken to print, so that one kernel's output stays together */
   struct vgpu_texture *textures;              /* under `lock` */
 };
+
+/*
+ * True if the program has freed memory to a pool. The host's driver releases such memory when it is called to
+ * wait, so then each wait of the program goes to the host.
+ */
+static inline bool vgpu_frees_to_pools(const struct vgpu_driver *driver) {
+  return __atomic_load_n(&driver->frees_to_pools, __ATOMIC_RELAXED);
+}
 
 /* Returns the driver, or NULL before cuInit, with *result set to NOT_INITIALIZED. */
 struct vgpu_driver *vgpu_cuda_driver(int *result);

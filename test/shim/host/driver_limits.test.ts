@@ -153,24 +153,92 @@ describe('a driver with limits', () => {
     assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
     const whole = (await askAll(shell, ['streamsync 0', `alloc ${400 * MIB}`])).values[0] ?? '';
     await askAll(shell, [`free ${whole}`, 'sync']);
+  });
 
-    // A wait releases it also if an earlier one could not, and so does a wait for an event.
-    const little = (await askAll(shell, ['alloc 1000'])).values[0] ?? '';
-    const event = (await askAll(shell, ['event 0'])).values[0] ?? '';
-    for (const wait of [
-      [`async ${little} 1000 0`, 'streamsync 0'],
-      [`record ${event} 0`, `eventsync ${event}`],
-    ]) {
-      await askAll(shell, [
-        `poolkeep ${2 ** 40}`,
-        `poolfree ${await use(300)}`,
-        'streamsync 0',
-        'poolkeep 0',
-      ]);
-      assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
-      const memory = (await askAll(shell, [...wait, `alloc ${390 * MIB}`])).values[0] ?? '';
-      await askAll(shell, [`free ${memory}`, 'sync']);
+  it('releases what pools keep when a program waits, also if there is nothing to wait for', async () => {
+    const started = await startStandIn('pools', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--config', conf('allow any memory=512M\n')],
+    });
+    host = started;
+    for (const [free, before, wait] of [
+      ['poolfree', ['streamsync 0'], 'streamsync 0'],
+      ['free', ['streamsync 0'], 'streamsync 0'],
+      ['poolfree', ['streamquery 0'], 'streamsync 0'],
+      ['poolfree', ['sync'], 'sync'],
+      ['poolfree', ['record EVENT 0', 'eventsync EVENT'], 'eventsync EVENT'],
+    ] as const) {
+      const shell = open(started.address);
+      await askAll(shell, ['init', 'ctx 0', `poolkeep ${2 ** 40}`]);
+      const event = (await askAll(shell, ['event 0'])).values[0] ?? '';
+      const named = (line: string): string => line.replace('EVENT', event);
+      const memory = (await askAll(shell, [`poolalloc ${300 * MIB}`])).values[0] ?? '';
+      await askAll(shell, [`${free} ${memory}`, ...before.map(named), 'poolkeep 0']);
+      assert.equal((await shell.ask(`alloc ${400 * MIB}`)).result, OUT_OF_MEMORY);
+      await askAll(shell, [named(wait), `alloc ${400 * MIB}`]);
+      assert.equal(await shell.end(), 0);
+      await until('the end of the session', () => sessionsNow(started) === 0, 20_000);
     }
+  });
+
+  it('counts what a destroyed pool keeps until the driver has released it', async () => {
+    host = await startStandIn('pools', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--config', conf('allow any memory=512M\n')],
+    });
+    const shell = open(host.address);
+    const make = async (): Promise<string> => {
+      const pool = (await askAll(shell, ['poolmake'])).values[0] ?? '';
+      await askAll(shell, [`poolkeep ${2 ** 40} ${pool}`]);
+      return pool;
+    };
+    const use = async (mib: number, pool: string): Promise<string> =>
+      (await askAll(shell, [`poolalloc ${mib * MIB} ${pool}`])).values[0] ?? '';
+    await askAll(shell, ['init', 'ctx 0']);
+    // The pool's memory is freed before the pool is destroyed.
+    const unused = await make();
+    await askAll(shell, [`poolfree ${await use(300, unused)}`, 'streamsync 0']);
+    assert.equal((await shell.ask(`alloc ${300 * MIB}`)).result, OUT_OF_MEMORY);
+    const memory = (await askAll(shell, [`pooldestroy ${unused}`, `alloc ${500 * MIB}`])).values[0] ?? '';
+    await askAll(shell, [`free ${memory}`]);
+    // And a part of it afterwards.
+    const used = await make();
+    const [first, second] = [await use(200, used), await use(100, used)];
+    await askAll(shell, [`poolfree ${first}`, 'streamsync 0', `pooldestroy ${used}`]);
+    assert.equal((await shell.ask(`alloc ${300 * MIB}`)).result, OUT_OF_MEMORY);
+    await askAll(shell, [`poolfree ${second}`, `alloc ${500 * MIB}`]);
+  });
+
+  it('counts memory that a refused allocation leaves in its pool', async () => {
+    host = await startStandIn('pools,units=64', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--config', conf('allow any memory=512M\n')],
+    });
+    const shell = open(host.address);
+    // The pool reserves 384 MiB. With 10 MiB more it would reserve 448 MiB, which exceed the limit.
+    await askAll(shell, ['init', 'ctx 0', `poolalloc ${380 * MIB}`, `alloc ${110 * MIB}`]);
+    assert.equal((await shell.ask(`poolalloc ${10 * MIB}`)).result, OUT_OF_MEMORY);
+    assert.equal((await shell.ask(`alloc ${15 * MIB}`)).result, OUT_OF_MEMORY);
+    await askAll(shell, ['streamsync 0', `alloc ${15 * MIB}`]);
+  });
+
+  it('is asked ten times a second at most while allocations are refused', async () => {
+    const used = `${scratch.path}/used`;
+    writeFileSync(used, String(100 * MIB));
+    const started = await startStandIn('always', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--nvml-library', await standInNvml(), '--config', conf('allow any memory=512M\n')],
+      env: { STAND_IN_BYTES: used, STAND_IN_ASKED: '1' },
+    });
+    host = started;
+    const shell = open(started.address);
+    const begun = performance.now();
+    await askAll(shell, ['init', 'ctx 0']);
+    for (let i = 0; i < 100; i++) assert.equal((await shell.ask(`alloc ${500 * MIB}`)).result, OUT_OF_MEMORY);
+    const seconds = (performance.now() - begun) / 1000;
+    assert.equal(await shell.end(), 0);
+    const asked = started.log().split('asked for processes').length - 1;
+    assert.ok(asked >= 1 && asked <= 3 + 11 * seconds, `${asked} questions in ${seconds} s`);
   });
 
   it('is asked once a second for what it uses, also where NVML does not list the process', async () => {

@@ -92,11 +92,20 @@ describe('managed variables beside streams that wait for host functions on hardw
 for (const [fault, name, sentence] of [
   ['unrecorded', 'unrecorded', 'keeps the bytes of an upload whose event the driver did not record'],
   [
-    'maps,unordered',
+    'maps,unordered=1',
     'managed_unordered',
     'runs no kernel without the bytes of managed variables that the program has changed',
   ],
+  ['maps,uncopied', 'managed_uncopied', 'copies changed bytes of managed variables again when that fails'],
+  [
+    'maps,uncopied',
+    'managed_elsewhere',
+    'launches a kernel when managed variables of another context cannot be copied',
+  ],
+  ['maps,unasked', 'managed_unasked', 'launches a kernel when another context has a fault'],
+  ['maps,unordered=100', 'managed_rooms', 'has room again when uploads fail before they take their room'],
   ['uncurrent', 'uncurrent', 'stops counting memory when the driver does not make its context current'],
+  ['pools', 'pool_ends', 'counts the memory of a destroyed pool until the driver has destroyed it'],
   ['threadless', 'ends', 'undoes an allocation whose context has ended, when no thread can be started'],
 ] as const) {
   const skip = fault === 'threadless' && VARIANT !== 'shim' && 'sanitizers need the memory that is refused';
@@ -106,7 +115,7 @@ for (const [fault, name, sentence] of [
     const listen = `unix:${scratch.path}/s`;
     const host = await startStandIn(`hardware,${fault}`, {
       listen,
-      args: ['--session-memory', String(256 << 20)],
+      args: ['--session-memory', String(256 * MIB), '--session-outstanding', String(MIB)],
     });
     t.after(() => host.stop());
     await check(host, 'gate_calls', name);

@@ -277,23 +277,39 @@ __attribute__((visibility("default"))) ssize_t sendmsg(int descriptor, const str
   return real(descriptor, message, flags);
 }
 
-/* The device's default pool, in the default stream. */
+/* A pool of the program, or the device's default pool; in the default stream. */
+static int pool_of(const char *text, void **pool) {
+  *pool = handle(text);
+  return *pool != NULL ? 0 : CALL((void **, int), cuDeviceGetDefaultMemPool, pool, 0);
+}
+
 static bool pool_command(const char *command, char **words) {
   uint64_t value = number(words[0]);
   void *pool = NULL;
   int result = 0;
-  if (strcmp(command, "poolalloc") == 0) {
+  if (strcmp(command, "poolmake") == 0) {
+    const struct {
+      int type, handle_types, location_type, location;
+      unsigned char unused[72];
+    } properties = {.type = 1, .location_type = 1};
+    result = CALL((void **, const void *), cuMemPoolCreate, &pool, &properties);
+    printf("poolmake %d %p\n", result, pool);
+  } else if (strcmp(command, "pooldestroy") == 0) {
+    printf("pooldestroy %d\n", CALL((void *), cuMemPoolDestroy, handle(words[0])));
+  } else if (strcmp(command, "poolalloc") == 0) {
     devptr made = 0;
-    result = CALL((devptr *, size_t, void *), cuMemAllocAsync, &made, value, NULL);
+    result = pool_of(words[1], &pool);
+    if (result == 0)
+      result = CALL((devptr *, size_t, void *, void *), cuMemAllocFromPoolAsync, &made, value, pool, NULL);
     printf("poolalloc %d 0x%" PRIx64 "\n", result, made);
   } else if (strcmp(command, "poolfree") == 0) {
     printf("poolfree %d\n", CALL((devptr, void *), cuMemFreeAsync, value, NULL));
   } else if (strcmp(command, "poolkeep") == 0) {
-    result = CALL((void **, int), cuDeviceGetDefaultMemPool, &pool, 0);
+    result = pool_of(words[1], &pool);
     if (result == 0) result = CALL((void *, int, void *), cuMemPoolSetAttribute, pool, 4, &value);
     printf("poolkeep %d\n", result);
   } else if (strcmp(command, "pooltrim") == 0) {
-    result = CALL((void **, int), cuDeviceGetDefaultMemPool, &pool, 0);
+    result = pool_of(words[1], &pool);
     if (result == 0) result = CALL((void *, size_t), cuMemPoolTrimTo, pool, value);
     printf("pooltrim %d\n", result);
   } else {
@@ -397,6 +413,8 @@ static bool other_command(const char *command, char **words) {
     printf("streamdestroy %d\n", CALL((void *), cuStreamDestroy_v2, handle(words[0])));
   } else if (strcmp(command, "streamsync") == 0) {
     printf("streamsync %d\n", CALL((void *), cuStreamSynchronize, handle(words[0])));
+  } else if (strcmp(command, "streamquery") == 0) {
+    printf("streamquery %d\n", CALL((void *), cuStreamQuery, handle(words[0])));
   } else if (strcmp(command, "event") == 0) {
     result = CALL((void **, unsigned), cuEventCreate, &made, (unsigned)number(words[0]));
     printf("event %d %p\n", result, made);

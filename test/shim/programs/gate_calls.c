@@ -604,11 +604,15 @@ static unsigned *managed_word(unsigned char **table, void **function) {
   return managed_word_and(MANAGED_BYTES, table, function);
 }
 
-static void launch_go(void *function) {
+static void launch_in(void *function, void *stream) {
   OK(CALL(cuLaunchKernel,
           (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
            void **),
-          function, 1, 1, 1, 1, 1, 1, 0, streams[1], NULL, NULL));
+          function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+}
+
+static void launch_go(void *function) {
+  launch_in(function, streams[1]);
 }
 
 /* The program and a kernel change managed variables while another stream waits. */
@@ -692,6 +696,18 @@ static void managed_many(void) {
   IS(31, table[BYTES - 1]);
 }
 
+/* Launches such a kernel, then holds a stream. The function runs already: its thread must not get an error.
+ */
+static unsigned *held_word(unsigned char **table, void **function) {
+  unsigned *word = managed_word(table, function);
+  make_streams();
+  launch_go(*function);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  hold(1);
+  while (!atomic_load(&begun)) usleep(1000);
+  return word;
+}
+
 /*
  * cuStreamWaitEvent fails, so the stream cannot wait for the copy of changed bytes. The kernel must not run
  * without these bytes.
@@ -699,13 +715,8 @@ static void managed_many(void) {
 static void managed_unordered(void) {
   void *function = NULL;
   unsigned char *table = NULL;
-  unsigned *word = managed_word(&table, &function);
-  make_streams();
-  launch_go(function);
-  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  unsigned *word = held_word(&table, &function);
   pthread_t thread;
-  hold(1);
-  while (!atomic_load(&begun)) usleep(1000); /* the function's thread must not get the error */
   *word = 20;
   launch_go(function);
   MUST(pthread_create(&thread, NULL, release_later, NULL));
@@ -713,6 +724,88 @@ static void managed_unordered(void) {
   join(thread);
   IS(20, *word);
   IS(1, table[MANAGED_BYTES - 1]);
+}
+
+/* The copy of changed bytes to the device fails. The next kernel must find them. */
+static void managed_uncopied(void) {
+  void *function = NULL;
+  unsigned char *table = NULL;
+  unsigned *word = held_word(&table, &function);
+  pthread_t thread;
+  *word = 20;
+  launch_go(function);
+  MUST(pthread_create(&thread, NULL, release_later, NULL));
+  IS(999, CALL(cuStreamSynchronize, (void *), streams[1]));
+  launch_go(function);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  IS(21, *word);
+  IS(2, table[MANAGED_BYTES - 1]);
+  join(thread);
+}
+
+/*
+ * A copy for the first context fails while a kernel is launched in another one, which must run. With `copied`
+ * the copy was made before, and the driver returns an error for its event.
+ */
+static void launch_elsewhere(bool copied) {
+  void *function = NULL, *other = NULL, *context = NULL, *own = NULL, *stream = NULL;
+  unsigned char *table = NULL, *table_of_other = NULL;
+  pthread_t thread;
+  OK(CALL(cuCtxGetCurrent, (void **), &context));
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &own, 0, 0));
+  unsigned *word_of_other = managed_word(&table_of_other, &other);
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &stream, NON_BLOCKING));
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  unsigned *word = held_word(&table, &function);
+  *word = 20;
+  if (copied) launch_go(function);
+  OK(CALL(cuCtxSetCurrent, (void *), own));
+  if (copied) *word_of_other = 30;
+  launch_in(other, stream);
+  MUST(pthread_create(&thread, NULL, release_later, NULL));
+  OK(CALL(cuStreamSynchronize, (void *), stream));
+  IS(copied ? 31 : 6, *word_of_other);
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  join(thread);
+  if (!copied) launch_go(function);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  IS(21, *word);
+}
+
+static void managed_elsewhere(void) {
+  launch_elsewhere(false);
+}
+
+static void managed_unasked(void) {
+  launch_elsewhere(true);
+}
+
+/* Uploads fail before they take the room that the host has reserved for them. */
+static void *upload_in_vain(void *memory) {
+  enum { BYTES = 512 << 10 }; /* four pieces */
+  void *context = NULL;
+  OK(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), *(devptr *)memory, uploaded, BYTES,
+          streams[1]));
+  return NULL;
+}
+static void managed_rooms(void) {
+  void *function = NULL;
+  unsigned char *table = NULL;
+  unsigned *word = held_word(&table, &function);
+  devptr memory = check_alloc(UPLOAD_BYTES);
+  uploaded = check_bytes(UPLOAD_BYTES);
+  *word = 20;
+  for (int i = 0; i <= UPLOADS; i++) {
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, upload_in_vain, &memory));
+    pthread_join(thread, NULL);
+  }
+  IS(0, atomic_load(&released));
+  atomic_store(&released, 1);
+  IS(999, CALL(cuCtxSynchronize, (void), ));
+  let_go(1);
 }
 
 /* Memory is short, so the driver waits before it allocates. */
@@ -809,6 +902,40 @@ static void uncurrent(void) {
   IS(before, free_memory());
 }
 
+/* A pool that keeps memory is destroyed, which the driver does later. Another thread asks what is free. */
+static void *ask_for_free(void *bytes) {
+  OK(CALL(cuCtxSetCurrent, (void *), first));
+  *(size_t *)bytes = free_memory();
+  return NULL;
+}
+static void pool_ends(void) {
+  enum { BYTES = 64 << 20, RELEASE_THRESHOLD = 4 };
+  const struct {
+    int type, handle_types, location_type, location;
+    unsigned char unused[72];
+  } properties = {.type = 1, .location_type = 1};
+  void *pool = NULL;
+  uint64_t everything = UINT64_MAX;
+  devptr memory = 0;
+  size_t meanwhile = 0;
+  pthread_t asking;
+  OK(CALL(cuCtxGetCurrent, (void **), &first));
+  before = free_memory();
+  MUST(CALL(cuMemPoolCreate, (void **, const void *), &pool, &properties));
+  OK(CALL(cuMemPoolSetAttribute, (void *, int, void *), pool, RELEASE_THRESHOLD, &everything));
+  OK(CALL(cuMemAllocFromPoolAsync, (devptr *, size_t, void *, void *), &memory, BYTES, pool, NULL));
+  OK(CALL(cuMemFreeAsync, (devptr, void *), memory, NULL));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  make_streams();
+  hold(1);
+  OK(CALL(cuMemPoolDestroy, (void *), pool));
+  MUST(pthread_create(&asking, NULL, ask_for_free, &meanwhile));
+  pthread_join(asking, NULL);
+  IS(before - BYTES, meanwhile);
+  let_go(1);
+  IS(before, free_memory());
+}
+
 /* Returns the bytes of memory of the host's workers. A child's pid can be less than its parent's. */
 static size_t host_memory(void) {
   const int host = atoi(getenv("HOST_PID"));
@@ -889,6 +1016,10 @@ static const struct check_case cases[] = {
     {"managed_queries", managed_queries},
     {"managed_many", managed_many},
     {"managed_unordered", managed_unordered},
+    {"managed_uncopied", managed_uncopied},
+    {"managed_elsewhere", managed_elsewhere},
+    {"managed_unasked", managed_unasked},
+    {"managed_rooms", managed_rooms},
     {"allocates", allocates},
     {"conditions", conditions},
     {"many_allocate", many_allocate},
@@ -903,6 +1034,7 @@ static const struct check_case cases[] = {
     {"beside_capture", beside_capture},
     {"unrecorded", unrecorded},
     {"uncurrent", uncurrent},
+    {"pool_ends", pool_ends},
     {"names", names},
 };
 

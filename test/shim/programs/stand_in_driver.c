@@ -28,7 +28,10 @@
  * - eventless: cuEventCreate is CUDA_ERROR_OUT_OF_MEMORY after the first cuMemHostAlloc
  * - unrecorded: the first cuMemcpyHtoDAsync_v2 behind a wait reads the memory when the wait is over, and the
  *   cuEventRecord after it is CUDA_ERROR_UNKNOWN
- * - unordered: the first cuStreamWaitEvent while a stream waits is CUDA_ERROR_UNKNOWN
+ * - uncopied: the first cuMemcpyHtoDAsync_v2 behind a wait is CUDA_ERROR_UNKNOWN
+ * - unasked: the third cuEventQuery after the first copy of pinned memory behind a wait is
+ *   CUDA_ERROR_ILLEGAL_ADDRESS, as for an event of a context with a fault
+ * - unordered=N: the first N calls of cuStreamWaitEvent while a stream waits are CUDA_ERROR_UNKNOWN
  * - uncurrent: the first cuCtxSetCurrent of each thread but the main one is CUDA_ERROR_INVALID_CONTEXT
  * - threadless: while a cuMemAlloc_v2 of 64 MiB or more waits, the process can start no thread
  * - sticky: after cuMemFree_v2 every call of the process is CUDA_ERROR_ILLEGAL_ADDRESS
@@ -68,6 +71,7 @@
  * CU_MEMPOOL_ATTR_RELEASE_THRESHOLD in
  *   https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html). The stand-in for NVML
  * counts it.
+ * - units=MIB: pools reserve memory in units of this size
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it
  * - threads: cuInit says on stderr which part of the threads MPS gives it
@@ -481,9 +485,11 @@ static bool is_late(uint64_t to, const void *from, size_t bytes) {
 }
 
 static atomic_bool copied, copies_slowly;
+static atomic_uint queries_left; /* until one fails */
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
   static atomic_bool once;
+  if (word("uncopied") != NULL && device_waits() && !atomic_exchange(&once, true)) return 999;
   if (word("unrecorded") != NULL && device_waits() && !atomic_exchange(&once, true)) {
     atomic_store(&copied, true);
     copy_after_waits(to, from, bytes);
@@ -491,7 +497,10 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stre
   }
   if (stream == NULL && is_late(to, from, bytes)) return 0;
   take_command();
-  if (copies_behind(to, from, bytes, true, stream)) return 0;
+  if (copies_behind(to, from, bytes, true, stream)) {
+    if (word("unasked") != NULL && !atomic_exchange(&once, true)) atomic_store(&queries_left, 3);
+    return 0;
+  }
   await_copy(from, bytes);
   return NEXT(int (*)(uint64_t, const void *, size_t, void *), "cuMemcpyHtoDAsync_v2")(to, from, bytes,
                                                                                        stream);
@@ -507,6 +516,7 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
 
 int cuEventQuery(void *event) {
   if (atomic_exchange(&copies_slowly, false)) return 600; /* CUDA_ERROR_NOT_READY */
+  if (atomic_load(&queries_left) > 0 && atomic_fetch_sub(&queries_left, 1) == 1) return 700;
   return NEXT(int (*)(void *), "cuEventQuery")(event);
 }
 

@@ -2,12 +2,14 @@
  * The stand-in driver's `pools` (stand_in_driver.c): freed memory stays in its pool.
  */
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "stand_in.h"
 
 EXPORT int cuMemPoolCreate(void **pool, const void *properties);
 EXPORT int cuDeviceGetDefaultMemPool(void **pool, int device);
 EXPORT int cuMemPoolDestroy(void *pool);
+EXPORT int cuMemPoolGetAttribute(void *pool, int attribute, void *value);
 EXPORT int cuMemPoolSetAttribute(void *pool, int attribute, void *value);
 EXPORT uint64_t stand_in_pool_bytes(void);
 
@@ -61,6 +63,16 @@ int cuMemPoolDestroy(void *pool) {
   return NEXT(int (*)(void *), "cuMemPoolDestroy")(pool);
 }
 
+int cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
+  const char *text = word("units");
+  int result = NEXT(int (*)(void *, int, void *), "cuMemPoolGetAttribute")(pool, attribute, value);
+  if (result == 0 && attribute == RESERVED_CURRENT && text != NULL) {
+    const uint64_t unit = strtoull(text, NULL, 10) << 20;
+    *(uint64_t *)value = (*(uint64_t *)value + unit - 1) / unit * unit;
+  }
+  return result;
+}
+
 int cuMemPoolSetAttribute(void *pool, int attribute, void *value) {
   int result = 0;
   pthread_mutex_lock(&lock);
@@ -86,8 +98,7 @@ uint64_t stand_in_pool_bytes(void) {
   pthread_mutex_lock(&lock);
   for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
     uint64_t bytes = 0;
-    if (pools[i].pool != NULL)
-      NEXT(int (*)(void *, int, void *), "cuMemPoolGetAttribute")(pools[i].pool, RESERVED_CURRENT, &bytes);
+    if (pools[i].pool != NULL) cuMemPoolGetAttribute(pools[i].pool, RESERVED_CURRENT, &bytes);
     sum += bytes;
   }
   pthread_mutex_unlock(&lock);

@@ -68,7 +68,10 @@ int cuMemFree_v2(uint64_t dptr) {
   }
   struct vgpu_send_cuMemFree_v2 send = {.context = region.context, .address = dptr};
   /* Memory of a pool belongs to no context, so name the one whose work may still use it. */
-  if (region.pool != 0) result = vgpu_cuda_context_number(&send.context);
+  if (region.pool != 0) {
+    __atomic_store_n(&driver->frees_to_pools, true, __ATOMIC_RELAXED);
+    result = vgpu_cuda_context_number(&send.context);
+  }
   if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &send, sizeof send, NULL, 0);
 }

@@ -425,5 +425,6 @@ int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
       !vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (region.pool != 0) __atomic_store_n(&driver->frees_to_pools, true, __ATOMIC_RELAXED);
   return vgpu_cuda_post(VGPU_OP_cuMemFreeAsync, &send, sizeof send, NULL, 0);
 }

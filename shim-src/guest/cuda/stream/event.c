@@ -187,7 +187,8 @@ int cuEventSynchronize(struct vgpu_event *hEvent) {
   int result = number_of(&driver, hEvent, &send.event);
   if (result != CUDA_SUCCESS) return result;
   uint32_t records;
-  if (is_complete(hEvent, &records)) return vgpu_session_take_deferred(driver->session);
+  if (is_complete(hEvent, &records) && !vgpu_frees_to_pools(driver))
+    return vgpu_session_take_deferred(driver->session);
   result = vgpu_readback_wait(driver, VGPU_OP_cuEventSynchronize, &send, sizeof send, hEvent->context->number,
                               __atomic_load_n(&hEvent->stream, __ATOMIC_RELAXED), VGPU_WAIT_EVENT);
   if (result == CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);

@@ -176,7 +176,7 @@ static int begin_wait(struct vgpu_stream *stream, struct vgpu_driver **driver, u
 
 static int wait_unless_clean(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t number,
                              struct vgpu_context *context, uint64_t context_number) {
-  if (is_clean(driver, stream, number, context)) return CUDA_SUCCESS;
+  if (!vgpu_frees_to_pools(driver) && is_clean(driver, stream, number, context)) return CUDA_SUCCESS;
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
   int result = vgpu_cuda_wait_stream(driver, context_number, number);
   if (result == CUDA_SUCCESS) set_clean(driver, stream, context, covered);
@@ -230,7 +230,8 @@ int cuCtxSynchronize(void) {
   struct vgpu_context *context = vgpu_cuda_current_context();
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   vgpu_host_functions_wait_context(driver, send.context);
-  if (vgpu_outstanding_none(&driver->outstanding, __atomic_load_n(&context->covered, __ATOMIC_ACQUIRE))) {
+  if (!vgpu_frees_to_pools(driver) &&
+      vgpu_outstanding_none(&driver->outstanding, __atomic_load_n(&context->covered, __ATOMIC_ACQUIRE))) {
     return vgpu_session_take_deferred(driver->session);
   }
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);

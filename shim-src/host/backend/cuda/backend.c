@@ -33,6 +33,7 @@
 
 #define EXIT_NO_GPU 3
 #define INVENTORY_LIMIT_S 60 /* the first cuInit of a machine may load the kernel driver */
+#define REFUSAL_MS 100       /* NVML's answer is used again for this time while nothing changes */
 #define PCI_BUS 33
 #define PCI_DEVICE 34
 #define PCI_DOMAIN 50
@@ -289,16 +290,25 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
+/* Differs, as a rule, when the session's memory or contexts have changed. */
+static uint64_t state_of(const struct vgpu_worker *worker) {
+  const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
+  uint64_t state = 0;
+  for (uint32_t i = 0; i < worker->accounts->device_count; i++)
+    state = (state * 31 + __atomic_load_n(&account->used[i], __ATOMIC_RELAXED)) * 31 + account->contexts[i];
+  return state;
+}
+
 /*
  * Counts the driver's own memory on the devices where the session has a context, and no longer the memory
  * that its pools have released.
  */
-static void correct_accounts(void *context) {
-  struct vgpu_worker *worker = context;
+static void correct_accounts(struct vgpu_worker *worker) {
   const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
+  vgpu_cuda_settle_pools(worker);
   /* Also where NVML does not list this process: the question costs as much. */
   if (cuda_of(worker) != NULL) cuda_of(worker)->corrected = vgpu_now_ms();
-  vgpu_cuda_settle_pools(worker);
+  if (cuda_of(worker) != NULL) cuda_of(worker)->corrected_state = state_of(worker);
   for (uint32_t i = 0; i < worker->inventory->count; i++) {
     uint64_t bytes;
     if (account->contexts[vgpu_accounts_device(worker->accounts, worker->slot, i)] == 0) bytes = 0;
@@ -307,10 +317,20 @@ static void correct_accounts(void *context) {
   }
 }
 
+/* Before a refusal. A program may try again at once, for which the last answer of NVML is new enough. */
+static void correct_before_refusal(void *context) {
+  struct vgpu_worker *worker = context;
+  const struct vgpu_cuda *cuda = cuda_of(worker);
+  vgpu_cuda_settle_pools(worker);
+  if (cuda == NULL || vgpu_now_ms() - cuda->corrected >= REFUSAL_MS ||
+      cuda->corrected_state != state_of(worker))
+    correct_accounts(worker);
+}
+
 /* The driver is opened at the first call that needs it. A session that only requests facts never opens it. */
 static bool begin(struct vgpu_worker *worker) {
   const struct vgpu_inventory *inventory = worker->inventory;
-  vgpu_accounts_before_refusal(correct_accounts, worker);
+  vgpu_accounts_before_refusal(correct_before_refusal, worker);
   vgpu_cuda_slice_of_mps(worker);
   if (!inventory->chosen) return true;
   /* The driver then shows no other device. */

@@ -160,9 +160,13 @@ int32_t vgpu_cuda_cuMemPoolDestroy(struct vgpu_worker *worker,
   if (handle == NULL || handle->flags == DEFAULT_POOL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_cuda_pool *pool = find_pool(worker, send->pool);
   /* Runs after a trim of it that is in progress. */
-  const struct vgpu_cuda_ending ending = {.end = destroy_pool, .object = pool->driver};
+  const struct vgpu_cuda_ending ending = {.end = destroy_pool,
+                                          .object = pool->driver,
+                                          .device = pool->device,
+                                          .counted = pool->used == 0 ? pool->kept : 0};
   if (pool->shared) vgpu_exchange_withdraw(worker, &pool->token);
   pool->number = 0;
+  pool->kept -= ending.counted;
   drop_unused(worker, pool);
   vgpu_handles_remove(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   return vgpu_cuda_end(worker, &ending);

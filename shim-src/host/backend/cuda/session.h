@@ -48,7 +48,8 @@ struct vgpu_cuda {
   struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
   struct vgpu_cuda_pool *pools;
   struct vgpu_cuda_shared *shared;
-  int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
+  int64_t corrected;        /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
+  uint64_t corrected_state; /* of the account then (backend.c) */
 };
 
 /* NULL before the session's first call. */

@@ -69,8 +69,10 @@ static void ends_well(pid_t pid) {
   IS(0, status);
 }
 
+/* The other process must find what this one has copied and freed, so this one waits for it. */
 static void run(const char *name, const struct offer *offer) {
   int to, from;
+  OK(CALL(cuCtxSynchronize, (void)));
   ends_well(start(name, offer, &to, &from));
   close(to);
   close(from);
@@ -238,6 +240,7 @@ static void takes_physical(void) {
   OK(CALL(cuMemRelease, (uint64_t), handle));
   holds(address, 4 * MIB, 6);
   put(address, 4 * MIB, 7);
+  OK(CALL(cuCtxSynchronize, (void)));
 }
 
 /* ---- pools ------------------------------------------------------------------ */

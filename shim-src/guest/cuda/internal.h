@@ -96,8 +96,8 @@ struct vgpu_driver {
   struct vgpu_outstanding outstanding;
   struct vgpu_readbacks readbacks;
   struct vgpu_host_functions functions;
-  bool holds;          /* a stream may wait for a value in memory; without the lock */
-  bool frees_to_pools; /* without the lock */
+  bool holds;                        /* a stream may wait for a value in memory; without the lock */
+  uint32_t pool_changes, pool_waits; /* see vgpu_pools_await(); without the lock */
   struct vgpu_virtual virtual;
   struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
@@ -119,12 +119,28 @@ struct vgpu_driver {
   struct vgpu_texture *textures;              /* under `lock` */
 };
 
+/* Called after memory was freed to a pool, or a pool's attribute set. */
+static inline void vgpu_pools_changed(struct vgpu_driver *driver) {
+  __atomic_add_fetch(&driver->pool_changes, 1, __ATOMIC_RELAXED);
+}
+
+/* Called after a query found work complete, which the work before a pool's memory is free may be. */
+static inline void vgpu_pools_queried(struct vgpu_driver *driver) {
+  if (__atomic_load_n(&driver->pool_changes, __ATOMIC_RELAXED) != 0) vgpu_pools_changed(driver);
+}
+
 /*
- * True if the program has freed memory to a pool. The host's driver releases such memory when it is called to
- * wait, so then each wait of the program goes to the host.
+ * True if pools have changed since the last wait that the host carried out. The host's driver releases what
+ * pools keep when it is called to wait, so the next wait goes to the host, whether or not work is
+ * outstanding. *changes is for vgpu_pools_waited().
  */
-static inline bool vgpu_frees_to_pools(const struct vgpu_driver *driver) {
-  return __atomic_load_n(&driver->frees_to_pools, __ATOMIC_RELAXED);
+static inline bool vgpu_pools_await(const struct vgpu_driver *driver, uint32_t *changes) {
+  *changes = __atomic_load_n(&driver->pool_changes, __ATOMIC_RELAXED);
+  return *changes != __atomic_load_n(&driver->pool_waits, __ATOMIC_RELAXED);
+}
+
+static inline void vgpu_pools_waited(struct vgpu_driver *driver, uint32_t changes) {
+  __atomic_store_n(&driver->pool_waits, changes, __ATOMIC_RELAXED);
 }
 
 /* Returns the driver, or NULL before cuInit, with *result set to NOT_INITIALIZED. */

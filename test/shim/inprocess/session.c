@@ -4,7 +4,7 @@
  * program's results here with those over each transport, and benchmarks use it, too. There is no shared
  * memory, and the only limits are the device's. VGPU_INPROCESS_PROFILE names the file of the simulated
  * device. With VGPU_INPROCESS_MAPS pinned, registered and managed memory is device memory, too, whatever
- * memory of the process is registered, as with a real driver.
+ * memory of the process is registered, as with a real driver. With VGPU_INPROCESS_SKIP no kernel runs.
  */
 #include "guest/session.h"
 
@@ -40,8 +40,10 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   *out = NULL;
   struct vgpu_session *session = calloc(1, sizeof *session);
   if (session == NULL) return VGPU_NO_HOST;
-  session->options = (struct vgpu_options){
-      .device = "software", .kernels = VGPU_KERNELS_RUN, .profiles = {getenv("VGPU_INPROCESS_PROFILE")}};
+  const bool skips = getenv("VGPU_INPROCESS_SKIP") != NULL;
+  session->options = (struct vgpu_options){.device = "software",
+                                           .kernels = skips ? VGPU_KERNELS_SKIP : VGPU_KERNELS_RUN,
+                                           .profiles = {getenv("VGPU_INPROCESS_PROFILE")}};
   session->options.profile_count = session->options.profiles[0] != NULL;
   session->inventory.options = &session->options;
   unsigned char *bytes = malloc(VGPU_FRAME_MAX); /* for the bulk of a call */
@@ -64,7 +66,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   session->limits =
       (struct vgpu_limits){.session_handles = 65536, .sessions = 1, .outstanding = (uint64_t)256 << 20};
   session->code = (struct vgpu_code_options){
-      .kernels = VGPU_KERNELS_RUN, .launch_log = -1, .session_bytes = (uint64_t)1 << 30};
+      .kernels = session->options.kernels, .launch_log = -1, .session_bytes = (uint64_t)1 << 30};
   session->worker = (struct vgpu_worker){.link = {.descriptor = -1},
                                          .session = 1,
                                          .library = (uint32_t)library,

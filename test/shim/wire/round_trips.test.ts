@@ -85,6 +85,19 @@ describe('the round trips of a program', () => {
     assert.equal(await shell.end(), 0);
   });
 
+  it('are one for the first wait after memory was freed to a pool, and none for the next', async () => {
+    const shell = startShell({ VGPU_HOST: relay.address, VGPU_TRANSPORT: 'socket' }, 'driver_shell');
+    await askAll(shell, ['init', 'ctx 0', 'poolkeep 0']);
+    const { values } = await askAll(shell, ['poolalloc 4096']);
+    await askAll(shell, [`poolfree ${values[0] ?? ''}`, 'streamquery 0']);
+    relay.take();
+    await askAll(shell, ['sync']);
+    assert.equal(relay.take().waiting.length, 1);
+    await askAll(shell, ['sync', 'streamsync 0']);
+    assert.deepEqual(relay.take(), { waiting: [], oneway: [] });
+    assert.equal(await shell.end(), 0);
+  });
+
   it('are one for each context in which a kernel is launched, however often and in whatever order', async () => {
     relay.take();
     const ended = await runProgram(builtFile('programs/launch_limits'), ['two_contexts'], {

@@ -69,7 +69,7 @@ int cuMemFree_v2(uint64_t dptr) {
   struct vgpu_send_cuMemFree_v2 send = {.context = region.context, .address = dptr};
   /* Memory of a pool belongs to no context, so name the one whose work may still use it. */
   if (region.pool != 0) {
-    __atomic_store_n(&driver->frees_to_pools, true, __ATOMIC_RELAXED);
+    vgpu_pools_changed(driver);
     result = vgpu_cuda_context_number(&send.context);
   }
   if (result != CUDA_SUCCESS) return result;

@@ -284,7 +284,9 @@ int cuMemPoolSetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
   } else return CUDA_ERROR_INVALID_VALUE;
   if (attr > RELEASE_THRESHOLD && send.value != 0) return CUDA_ERROR_INVALID_VALUE; /* only reset */
   if (pool.managed) return vgpu_managed_pool_set_value(driver, handle, attr, send.value);
-  return vgpu_cuda_call(VGPU_OP_cuMemPoolSetAttribute, &send, sizeof send, NULL, 0);
+  result = vgpu_cuda_call(VGPU_OP_cuMemPoolSetAttribute, &send, sizeof send, NULL, 0);
+  vgpu_pools_queried(driver); /* a threshold releases only memory that was freed */
+  return result;
 }
 
 int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
@@ -425,6 +427,6 @@ int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
       !vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (region.pool != 0) __atomic_store_n(&driver->frees_to_pools, true, __ATOMIC_RELAXED);
+  if (region.pool != 0) vgpu_pools_changed(driver);
   return vgpu_cuda_post(VGPU_OP_cuMemFreeAsync, &send, sizeof send, NULL, 0);
 }

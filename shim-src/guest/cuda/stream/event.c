@@ -177,6 +177,7 @@ int cuEventQuery(struct vgpu_event *hEvent) {
   result = vgpu_cuda_call(VGPU_OP_cuEventQuery, &send, sizeof send, NULL, 0);
   if (result == CUDA_SUCCESS) result = vgpu_readback_settle(driver, hEvent->context->number);
   if (result != CUDA_SUCCESS) return result;
+  vgpu_pools_queried(driver);
   __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
   return vgpu_session_take_deferred(driver->session);
 }
@@ -186,12 +187,14 @@ int cuEventSynchronize(struct vgpu_event *hEvent) {
   struct vgpu_send_cuEventSynchronize send = {0};
   int result = number_of(&driver, hEvent, &send.event);
   if (result != CUDA_SUCCESS) return result;
-  uint32_t records;
-  if (is_complete(hEvent, &records) && !vgpu_frees_to_pools(driver))
-    return vgpu_session_take_deferred(driver->session);
+  uint32_t records, changes;
+  const bool await_pools = vgpu_pools_await(driver, &changes);
+  if (is_complete(hEvent, &records) && !await_pools) return vgpu_session_take_deferred(driver->session);
   result = vgpu_readback_wait(driver, VGPU_OP_cuEventSynchronize, &send, sizeof send, hEvent->context->number,
                               __atomic_load_n(&hEvent->stream, __ATOMIC_RELAXED), VGPU_WAIT_EVENT);
-  if (result == CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
+  if (result != CUDA_SUCCESS) return result;
+  vgpu_pools_waited(driver, changes);
+  __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
   return result;
 }
 

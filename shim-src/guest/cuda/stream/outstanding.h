@@ -1,6 +1,6 @@
 /*
  * Records which streams have outstanding work. A synchronize is answered without the host if the stream was
- * waited for and got no call since, unless vgpu_frees_to_pools(). Each call that leaves work gets the next
+ * waited for and got no call since, unless vgpu_pools_await(). Each call that leaves work gets the next
  * number when it is sent; a wait covers all numbers before its begin. Streams share slots, so an idle stream
  * may seem busy, but a busy one never seems idle.
  */

@@ -176,10 +176,13 @@ static int begin_wait(struct vgpu_stream *stream, struct vgpu_driver **driver, u
 
 static int wait_unless_clean(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t number,
                              struct vgpu_context *context, uint64_t context_number) {
-  if (!vgpu_frees_to_pools(driver) && is_clean(driver, stream, number, context)) return CUDA_SUCCESS;
+  uint32_t changes;
+  if (!vgpu_pools_await(driver, &changes) && is_clean(driver, stream, number, context)) return CUDA_SUCCESS;
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
   int result = vgpu_cuda_wait_stream(driver, context_number, number);
-  if (result == CUDA_SUCCESS) set_clean(driver, stream, context, covered);
+  if (result != CUDA_SUCCESS) return result;
+  vgpu_pools_waited(driver, changes);
+  set_clean(driver, stream, context, covered);
   return result;
 }
 
@@ -216,6 +219,7 @@ int cuStreamQuery(struct vgpu_stream *hStream) {
   result = vgpu_cuda_call(VGPU_OP_cuStreamQuery, &send, sizeof send, NULL, 0);
   if (result == CUDA_SUCCESS) result = vgpu_readback_settle(driver, send.context);
   if (result != CUDA_SUCCESS) return result;
+  vgpu_pools_queried(driver);
   set_clean(driver, hStream, context, covered);
   return vgpu_session_take_deferred(driver->session);
 }
@@ -230,14 +234,17 @@ int cuCtxSynchronize(void) {
   struct vgpu_context *context = vgpu_cuda_current_context();
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   vgpu_host_functions_wait_context(driver, send.context);
-  if (!vgpu_frees_to_pools(driver) &&
+  uint32_t changes;
+  if (!vgpu_pools_await(driver, &changes) &&
       vgpu_outstanding_none(&driver->outstanding, __atomic_load_n(&context->covered, __ATOMIC_ACQUIRE))) {
     return vgpu_session_take_deferred(driver->session);
   }
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
   result = vgpu_readback_wait(driver, VGPU_OP_cuCtxSynchronize, &send, sizeof send, send.context, 0,
                               VGPU_WAIT_CONTEXT);
-  if (result == CUDA_SUCCESS) vgpu_outstanding_raise(&context->covered, covered);
+  if (result != CUDA_SUCCESS) return result;
+  vgpu_pools_waited(driver, changes);
+  vgpu_outstanding_raise(&context->covered, covered);
   return result;
 }
 

@@ -291,21 +291,12 @@ static uint32_t mask_of(struct ptx_emit *e, const struct access *a, uint32_t hal
 }
 /* Goes on at ANY_DO with the places of all lanes in %bo, as numbers of a->bits, if they are allowed. */
 static void anywhere(struct ptx_emit *e, struct access *a) {
-  long long end = a->high - a->low;
   uint32_t least = (uint32_t)__builtin_ctz(a->align);
-  if (a->bits == 64) {
-    hope(e, a,
-         VALUE("call i1 @anywhere64(ptr %%bo, <32 x i64> %%v%u, i64 %lld, i64 %%v%u, i64 %%v%u, i64 %lld, "
-               "i64 %u)",
-               a->address, (long long)a->from, a->base, a->size, end, a->align - 1),
-         ANY_DO, SLOW);
-    label(e, a, ANY_DO);
-    return;
-  }
-  uint32_t r = VALUE("call {i1, i64} @anywhere32(ptr %%bo, <32 x i32> %%v%u, i32 %lld, i64 %u, i64 %%v%u, "
-                     "i32 %u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)",
-                     a->address, (long long)a->from, a->shift, a->origin,
-                     least > a->shift ? least - a->shift : 0, a->base, a->size, end, a->align - 1);
+  uint32_t r = VALUE("call {i1, i64} @anywhere%u(ptr %%bo, <32 x i%u> %%v%u, i%u %lld, i64 %u, i64 %%v%u, "
+                     "i%u %u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)",
+                     a->bits, a->bits, a->address, a->bits, (long long)a->from, a->shift, a->origin, a->bits,
+                     least > a->shift ? least - a->shift : 0, a->base, a->size, (long long)(a->high - a->low),
+                     a->align - 1);
   hope(e, a, VALUE("extractvalue {i1, i64} %%v%u, 0", r), ANY_DO, SLOW);
   label(e, a, ANY_DO);
   r = VALUE("extractvalue {i1, i64} %%v%u, 1", r);

@@ -117,59 +117,49 @@ static void addresses(struct ptx_text *t, uint32_t a, const char *how) {
 }
 
 /*
- * Writes the places of 32 lanes in a range. The i1 is false if one is outside the range or unaligned: the
- * rotation puts the offset of an unaligned one beyond the last.
+ * Whether the places ((x + from) << shift) - origin of 32 lanes are in a range and aligned. They are written
+ * as distances from the first place >= 0 that some x could give, which is returned. The lowest `turn` bits of
+ * x must be zero: the rotation puts others beyond the last place.
  */
-static void places(struct ptx_text *t, const char *how) {
-  fill(t,
-       "define internal i1 @anywhere#(ptr %out, <32 x i#> %x, i# %from, i64 %base, i64 %size, i64 %end, "
-       "i64 %low) ",
-       64);
-  fill(t, how, 0);
-  fill(t,
-       " nounwind {\n%s = sub i# %from, %base\n"
-       "%y = call <32 x i#> @halves#(i# %s, i# %s)\n%z = add <32 x i#> %x, %y\n"
-       "%room = icmp uge i64 %size, %end\n%most = sub i64 %size, %end\n"
-       "%n = call i64 @llvm.ctpop.i64(i64 %low)\n%last = lshr i64 %most, %n\n"
-       "store <32 x i#> %z, ptr %out, align 64\n%m = call <32 x i#> @halves#(i# %last, i# %last)\n"
-       "%k = call <32 x i#> @halves#(i# %n, i# %n)\n"
-       "%t = call <32 x i#> @llvm.fshr.v32i#(<32 x i#> %z, <32 x i#> %z, <32 x i#> %k)\n"
-       "%c = icmp ugt <32 x i#> %t, %m\n%b = bitcast <32 x i1> %c to i32\n%d = icmp eq i32 %b, 0\n"
-       "%g = and i64 %base, %low\n%h = icmp eq i64 %g, 0\n%i = and i1 %d, %h\n"
-       "%r = and i1 %room, %i\nret i1 %r\n}\n",
-       64);
-  /*
-   * The same for places ((x + from) << shift) - origin. They are written as distances of 32 bits from the
-   * first place >= 0 that some x could give, which is returned. `turn`: how many of the lowest bits of x must
-   * be zero.
-   */
+static void places(struct ptx_text *t, uint32_t a, const char *how) {
+  const char *most = a == 32 ? "4294967295" : "-1";
   fill(t,
        "define internal {i1, i64} @anywhere#(ptr %out, <32 x i#> %x, i# %from, i64 %shift, i64 %origin, "
        "i# %turn, i64 %base, i64 %size, i64 %end, i64 %low) ",
-       32);
+       a);
   fill(t, how, 0);
   fill(t,
        " nounwind {\n%room = icmp uge i64 %size, %end\n%most = sub i64 %size, %end\n"
        "%before = icmp sle i64 %origin, 0\n%unit = shl i64 1, %shift\n%ones = sub i64 %unit, 1\n"
        "%up = add i64 %origin, %ones\n%up1 = lshr i64 %up, %shift\n"
-       "%least = select i1 %before, i64 0, i64 %up1\n%fits = icmp ule i64 %least, 4294967295\n"
+       "%least = select i1 %before, i64 0, i64 %up1\n"
        "%least1 = shl i64 %least, %shift\n%first = sub i64 %least1, %origin\n"
-       "%in = icmp ule i64 %first, %most\n%left = sub i64 %most, %first\n%count = lshr i64 %left, %shift\n"
-       "%wide = lshr i64 4294967295, %shift\n%m1 = call i64 @llvm.umin.i64(i64 %count, i64 %wide)\n"
-       "%above = sub i64 4294967295, %least\n%m2 = call i64 @llvm.umin.i64(i64 %m1, i64 %above)\n"
-       "%m3 = trunc i64 %m2 to i#\n%m4 = lshr i# %m3, %turn\n"
-       "%least2 = trunc i64 %least to i#\n%s = sub i# %from, %least2\n"
+       "%in = icmp ule i64 %first, %most\n%left = sub i64 %most, %first\n%count = lshr i64 %left, %shift\n",
+       a);
+  ptx_say(t,
+          "%%fits = icmp ule i64 %%least, %s\n%%wide = lshr i64 %s, %%shift\n%%above = sub i64 %s, %%least\n",
+          most, most, most);
+  fill(t,
+       "%m1 = call i64 @llvm.umin.i64(i64 %count, i64 %wide)\n"
+       "%m2 = call i64 @llvm.umin.i64(i64 %m1, i64 %above)\n",
+       a);
+  fill(t,
+       a == 32 ? "%m3 = trunc i64 %m2 to i#\n%l3 = trunc i64 %least to i#\n%s3 = trunc i64 %shift to i#\n"
+               : "%m3 = add i# %m2, 0\n%l3 = add i# %least, 0\n%s3 = add i# %shift, 0\n",
+       a);
+  fill(t,
+       "%m4 = lshr i# %m3, %turn\n%s = sub i# %from, %l3\n"
        "%y = call <32 x i#> @halves#(i# %s, i# %s)\n%z = add <32 x i#> %x, %y\n"
-       "%shift1 = trunc i64 %shift to i#\n%v = call <32 x i#> @halves#(i# %shift1, i# %shift1)\n"
+       "%v = call <32 x i#> @halves#(i# %s3, i# %s3)\n"
        "%o = shl <32 x i#> %z, %v\nstore <32 x i#> %o, ptr %out, align 64\n"
        "%m = call <32 x i#> @halves#(i# %m4, i# %m4)\n%k = call <32 x i#> @halves#(i# %turn, i# %turn)\n"
        "%t = call <32 x i#> @llvm.fshr.v32i#(<32 x i#> %z, <32 x i#> %z, <32 x i#> %k)\n"
-       "%c = icmp ugt <32 x i#> %t, %m\n%b = bitcast <32 x i1> %c to i#\n%d = icmp eq i# %b, 0\n"
+       "%c = icmp ugt <32 x i#> %t, %m\n%b = bitcast <32 x i1> %c to i32\n%d = icmp eq i32 %b, 0\n"
        "%g0 = or i64 %base, %first\n%g = and i64 %g0, %low\n%h = icmp eq i64 %g, 0\n%i = and i1 %d, %h\n"
        "%r0 = and i1 %room, %i\n%r1 = and i1 %fits, %in\n%r2 = and i1 %r0, %r1\n"
        "%r3 = insertvalue {i1, i64} poison, i1 %r2, 0\n%r = insertvalue {i1, i64} %r3, i64 %first, 1\n"
        "ret {i1, i64} %r\n}\n",
-       32);
+       a);
 }
 
 /* Eight of 32 lanes, or two vectors as one. */
@@ -285,7 +275,8 @@ void ptx_emit_prelude(struct ptx_text *t, bool small) {
   const char *how = small ? "noinline" : "alwaysinline";
   addresses(t, 32, how);
   addresses(t, 64, how);
-  places(t, how);
+  places(t, 32, how);
+  places(t, 64, how);
   /* Whether two places, with `end` bytes behind each, are in a range and aligned. */
   ptx_say(
       t,
@@ -295,8 +286,7 @@ void ptx_emit_prelude(struct ptx_text *t, bool small) {
       "%%a = icmp ule i64 %%f, %%most\n%%b = icmp ule i64 %%n, %%most\n%%c = or i64 %%f, %%n\n"
       "%%d = or i64 %%c, %%base\n%%e = and i64 %%d, %%low\n%%g = icmp eq i64 %%e, 0\n%%h = and i1 %%a, %%b\n"
       "%%i = and i1 %%room, %%g\n%%r = and i1 %%h, %%i\nret i1 %%r\n}\n");
-  ptx_say(t, "declare i64 @llvm.ctpop.i64(i64)\n"
-             "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
+  ptx_say(t, "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
              "declare i64 @llvm.umin.i64(i64, i64)\n"
              "declare i32 @llvm.umax.i32(i32, i32)\n"
              "declare <32 x i64> @llvm.fshr.v32i64(<32 x i64>, <32 x i64>, <32 x i64>)\n"

@@ -19,7 +19,7 @@ struct ptx_fetched {
 
 #define PTX_WRITTEN 8u /* most registers that an instruction with a fast way writes */
 _Static_assert(PTX_FETCHED_ELEMENTS <= PTX_WRITTEN, "a fetched load has a fast way");
-/* What most addresses are: base + (index << shift), with an index of 32 bits for each lane. */
+/* Most addresses: base + (index << shift), with an index of 32 bits for each lane. */
 struct ptx_sum {
   uint32_t index; /* value of <32 x i32>, which is extended; 0: there is no sum */
   uint32_t shift;

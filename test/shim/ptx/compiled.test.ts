@@ -291,6 +291,44 @@ loop: ${body} add.u32 %r0, %r0, %r5; xor.b32 %r0, %r0, %r1; add.u32 %r8, %r0, 3;
     }
   });
 
+  it('access memory at sums of a base and indices of either sign', () => {
+    const body = `
+mov.u32 %r0, 1; ld.param.u64 %d0, [out]; add.u64 %d1, %d0, 380; sub.u64 %d2, %d0, 4000;
+mad.lo.u32 %r1, %t, 77, 3; st.global.u32 [%o], %r1; mov.u32 %r2, 0; xor.b32 %r3, %t, 13; mul.lo.u32 %r9, %b, ${THREADS};
+and.b32 %r4, %t, 5; setp.eq.u32 %p2, %r4, 1; setp.lt.u32 %p3, %t, 9; bar.sync 0;
+loop: sub.u32 %r5, %t, 95; mul.wide.s32 %d3, %r5, 4; add.u64 %d3, %d3, %d1; ld.global.u32 %r6, [%d3]; mad.lo.u32 %r0, %r0, 3, %r6;
+sub.u32 %r5, %r3, 95; mad.wide.s32 %d3, %r5, 4, %d1; ld.global.u32 %r6, [%d3]; mad.lo.u32 %r0, %r0, 5, %r6;
+@%p2 ld.global.u16 %r6, [%d3+2]; @%p3 ld.global.u32 %r7, [%d3]; mad.lo.u32 %r0, %r0, 7, %r6; add.u32 %r0, %r0, %r7;
+add.u32 %r5, %t, 1000; mul.wide.u32 %d3, %r5, 4; add.u64 %d3, %d2, %d3; ld.global.u32 %r6, [%d3]; mad.lo.u32 %r0, %r0, 3, %r6;
+@%p3 ld.global.u32 %r7, [%d3]; mad.lo.u32 %r0, %r0, 3, %r7; xor.b64 %d4, %d3, %d2; cvt.u32.u64 %r7, %d4; add.u32 %r0, %r0, %r7;
+add.u32 %r5, %r3, 1000; mul.wide.u32 %d3, %r5, 4; add.u64 %d3, %d3, %d2; ld.global.u32 %r6, [%d3]; mad.lo.u32 %r0, %r0, 5, %r6;
+sub.u32 %r5, %r9, 95; mul.wide.s32 %d3, %r5, 4; add.u64 %d3, %d3, %d1; ld.global.u32 %r6, [%d3]; mad.lo.u32 %r0, %r0, 7, %r6;
+shl.b32 %r5, %t, 2; cvt.u64.u32 %d3, %r5; add.u64 %d3, %d0, %d3; ld.global.u32 %r6, [%d3]; mad.lo.u32 %r0, %r0, 3, %r6;
+shl.b32 %r5, %r3, 2; cvt.s64.s32 %d3, %r5; add.u64 %d3, %d3, %d0; ld.global.u32 %r6, [%d3]; mad.lo.u32 %r0, %r0, 5, %r6;
+cvt.u64.u32 %d3, %r3; shl.b64 %d3, %d3, 2; add.u64 %d3, %d3, %d0; ld.global.s8 %r6, [%d3+1]; mad.lo.u32 %r0, %r0, 7, %r6;
+shr.u32 %r5, %t, 1; mul.wide.u32 %d3, %r5, 8; add.u64 %d3, %d3, %d0; ld.global.u32 %r6, [%d3]; mad.lo.u32 %r0, %r0, 3, %r6;
+add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 50; @%p1 bra loop;
+bar.sync 0; add.u32 %r5, %r3, 1000; mul.wide.u32 %d3, %r5, 4; add.u64 %d3, %d3, %d2; st.global.u32 [%d3], %r0;
+sub.u32 %r5, %t, 95; mul.wide.s32 %d3, %r5, 4; add.u64 %d3, %d3, %d1; bar.sync 0; @%p2 st.global.u32 [%d3], %r5; ld.global.u32 %r0, [%d3];`;
+    const left = same(body);
+    assert.notEqual(left[0], left[1]);
+    // Each warp's first access of a place asks the interpreter for the range of memory.
+    const { stepped } = run(kernel(body), 'always').compiled;
+    assert.ok(stepped <= 2 * BLOCKS * 20, `the interpreter was called ${stepped} times`);
+  });
+
+  it('raise the fault of an index that is beyond 32 bits in the middle of a warp', () => {
+    const text = kernel(`
+mov.u32 %r1, 0; mov.u32 %r0, 0; ld.param.u64 %d0, [out]; sub.u64 %d1, %d0, 0x3ffffffa0; sub.u64 %d2, %d0, 0x200000000;
+add.u64 %d2, %d2, 64;
+loop: add.u32 %r1, %r1, 1; setp.eq.u32 %p1, %r1, 50; selp.u32 %r2, 0xffffffe8, 0xffffffd0, %p1; add.u32 %r2, %r2, %t;
+mul.wide.u32 %d3, %r2, 4; add.u64 %d3, %d3, %d1; ld.global.u32 %r3, [%d3+96]; add.u32 %r0, %r0, %r3;
+setp.lt.u32 %p3, %r1, 100; @%p3 bra loop;`);
+    const fault = run(text, 'never').launches;
+    assert.match(fault[0] ?? '', /^error illegal address: line \d+ block 0,0,0 thread 24,0,0/);
+    for (const way of ['always', 'check'] as const) assert.deepEqual(run(text, way).launches, fault);
+  });
+
   it('compute bit masks, fields, counts and funnel shifts with all amounts', () => {
     same(`
 mov.u32 %r0, 0; mov.u32 %r1, 0; mov.u32 %r2, %t;

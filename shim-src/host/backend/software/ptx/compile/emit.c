@@ -24,17 +24,20 @@ uint32_t ptx_emit_value(struct ptx_emit *e, const char *format, ...) {
   return e->next++;
 }
 
-uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, const char *scalar) {
-  uint32_t one = ptx_emit_value(e, "insertelement <32 x i%u> poison, i%u %s, i32 0", bits, bits, scalar);
+/* The first element of a vector in each lane. */
+static uint32_t spread(struct ptx_emit *e, uint32_t bits, uint32_t one) {
   return ptx_emit_value(e, "shufflevector <32 x i%u> %%v%u, <32 x i%u> poison, <32 x i32> zeroinitializer",
                         bits, one, bits);
 }
-
+uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, uint32_t value) {
+  return spread(e, bits,
+                ptx_emit_value(e, "insertelement <32 x i%u> poison, i%u %%v%u, i32 0", bits, bits, value));
+}
 uint32_t ptx_emit_splat(struct ptx_emit *e, uint32_t bits, uint64_t value) {
-  char scalar[32];
   if (bits < 64) value &= (1ull << bits) - 1;
-  snprintf(scalar, sizeof scalar, "%llu", (unsigned long long)value);
-  return ptx_emit_spread(e, bits, scalar);
+  return spread(e, bits,
+                ptx_emit_value(e, "insertelement <32 x i%u> poison, i%u %llu, i32 0", bits, bits,
+                               (unsigned long long)value));
 }
 
 /* Bits of the register at a place; a predicate has one for each lane. */
@@ -46,16 +49,21 @@ static uint32_t width_of(const struct ptx_emit *e, uint32_t place) {
 static uint32_t frame(struct ptx_emit *e, uint32_t place) {
   return ptx_emit_value(e, "getelementptr i8, ptr %%r, i64 %u", place);
 }
+static bool holds(const struct ptx_emit *e, uint32_t place) {
+  const struct ptx_held *h = &e->held[place / 64];
+  return h->value != 0 || h->sum.index != 0;
+}
 static void hold(struct ptx_emit *e, uint32_t place, uint32_t value, bool dirty) {
-  struct ptx_held *h = &e->held[place / 64];
-  if (h->value == 0) e->holding[e->holding_count++] = place;
-  *h = (struct ptx_held){value, dirty};
+  if (!holds(e, place)) e->holding[e->holding_count++] = place;
+  e->held[place / 64] = (struct ptx_held){.value = value, .dirty = dirty};
 }
 static void forget(struct ptx_emit *e) {
   while (e->holding_count > 0) e->held[e->holding[--e->holding_count] / 64] = (struct ptx_held){0};
 }
 static uint32_t load(struct ptx_emit *e, uint32_t place) {
   uint32_t bits = width_of(e, place), from = frame(e, place);
+  if (e->plan->constant[place / 64] == PTX_UNIFORM)
+    return ptx_emit_spread(e, bits, ptx_emit_value(e, "load i%u, ptr %%v%u", bits, from));
   return bits == 1 ? ptx_emit_value(e, "load i32, ptr %%v%u", from)
                    : ptx_emit_value(e, "load <32 x i%u>, ptr %%v%u, align 64", bits, from);
 }
@@ -66,16 +74,27 @@ static void store(struct ptx_emit *e, uint32_t place, uint32_t value) {
 }
 /* The present value of a place. */
 static uint32_t present(struct ptx_emit *e, uint32_t place) {
-  if (e->held[place / 64].value != 0) return e->held[place / 64].value;
-  uint32_t value = load(e, place);
-  if (!e->aside) hold(e, place, value, false);
+  struct ptx_held *h = &e->held[place / 64];
+  if (h->value != 0) return h->value;
+  if (h->sum.index == 0) {
+    uint32_t value = load(e, place);
+    if (!e->aside) hold(e, place, value, false);
+    return value;
+  }
+  uint32_t value = ptx_emit_value(e, "%s <32 x i32> %%v%u to <32 x i64>", h->sum.is_signed ? "sext" : "zext",
+                                  h->sum.index);
+  if (h->sum.shift > 0)
+    value = ptx_emit_value(e, "shl <32 x i64> %%v%u, %%v%u", value, ptx_emit_splat(e, 64, h->sum.shift));
+  if (h->sum.base != 0)
+    value = ptx_emit_value(e, "add <32 x i64> %%v%u, %%v%u", value, ptx_emit_spread(e, 64, h->sum.base));
+  if (!e->aside) h->value = value;
   return value;
 }
 /* The frame gets the present value of a place, if it has another one. */
 static void flush(struct ptx_emit *e, uint32_t place) {
   struct ptx_held *h = &e->held[place / 64];
   if (!h->dirty) return;
-  store(e, place, h->value);
+  store(e, place, present(e, place));
   if (!e->aside) h->dirty = false;
 }
 
@@ -90,14 +109,24 @@ uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
   /* Addresses among constants change. */
   if (bits == 64 || reference == PTX_NONE) {
     uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%k, i64 %u", reference == PTX_NONE ? 0 : place);
-    uint32_t one = ptx_emit_value(e, "load i%u, ptr %%v%u", bits, at);
-    char scalar[16];
-    snprintf(scalar, sizeof scalar, "%%v%u", one);
-    return ptx_emit_spread(e, bits, scalar);
+    return ptx_emit_spread(e, bits, ptx_emit_value(e, "load i%u, ptr %%v%u", bits, at));
   }
   uint64_t value = 0;
   memcpy(&value, e->constants + place, bits / 8);
   return ptx_emit_splat(e, bits, value);
+}
+
+uint32_t ptx_emit_scalar(struct ptx_emit *e, uint32_t reference) {
+  reference = ptx_plan_source(e->plan, reference);
+  uint32_t place = reference & ~3u;
+  bool constant = (reference & 3) == REF_CONSTANT;
+  if (!constant && ((reference & 3) != REF_FRAME || e->plan->constant[place / 64] != PTX_UNIFORM)) return 0;
+  uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%%c, i64 %u", constant ? 'k' : 'r', place);
+  return ptx_emit_value(e, "load i64, ptr %%v%u", at);
+}
+
+struct ptx_sum ptx_emit_sum_of(const struct ptx_emit *e, uint32_t reference) {
+  return (reference & 3) == REF_FRAME ? e->held[(reference & ~3u) / 64].sum : (struct ptx_sum){0};
 }
 
 uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference) {
@@ -203,7 +232,7 @@ static void move(void *data, uint32_t place, bool write) {
   if (!s->after && (!write || s->guarded)) flush(s->e, place);
   if (!s->after || !write) return;
   if (s->value != NULL) *s->value++ = load(s->e, place);
-  else if (s->e->held[place / 64].value != 0) hold(s->e, place, load(s->e, place), false);
+  else if (holds(s->e, place)) hold(s->e, place, load(s->e, place), false);
 }
 static void visit(struct ptx_emit *e, const struct ptx_instruction *in, bool after, uint32_t *value) {
   struct stepping s = {.e = e, .guarded = in->guard != 0 || e->part != 0, .after = after, .value = value};
@@ -323,6 +352,13 @@ static uint32_t address_of(struct ptx_emit *e, uint32_t reference) {
 }
 
 static void arithmetic(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
+  struct ptx_sum sum;
+  if (in->size == 8 && !merges(e, in->d & ~3u) && width_of(e, in->d & ~3u) == 64 &&
+      ptx_emit_sum(e, in, &sum)) {
+    hold(e, in->d & ~3u, 0, true);
+    e->held[(in->d & ~3u) / 64].sum = sum; /* computed where it is needed: addresses often are not */
+    return;
+  }
   uint32_t bits = in->size * 8u, value = ptx_emit_native(e, in);
   if (value == 0) {
     uint32_t a = address_of(e, in->a), b = address_of(e, in->b), c = address_of(e, in->c);
@@ -380,9 +416,7 @@ static void parameter(struct ptx_emit *e, const struct ptx_instruction *in) {
     if (bits < held)
       one = ptx_emit_value(e, "%s i%u %%v%u to i%u", (in->m & ML_SIGNED) != 0 ? "sext" : "zext", bits, one,
                            held);
-    char scalar[16];
-    snprintf(scalar, sizeof scalar, "%%v%u", one);
-    ptx_emit_write(e, e->plan->function->x[in->x + k], held, ptx_emit_spread(e, held, scalar));
+    ptx_emit_write(e, e->plan->function->x[in->x + k], held, ptx_emit_spread(e, held, one));
   }
 }
 
@@ -660,9 +694,8 @@ bool ptx_emit_function(struct ptx_emit *e) {
     if (e->plan->blocks[b].compiled) block(e, b);
   }
   SAY("}\n");
-  for (uint32_t bits = 8; bits <= 64; bits *= 2) {
-    if ((e->gathers & bits) != 0) ptx_emit_gather(&e->text, bits);
-  }
+  ptx_emit_anywhere(&e->text, e->gathers, false);
+  ptx_emit_anywhere(&e->text, e->scatters, true);
   SAY("!0 = !{!\"branch_weights\", i32 4000, i32 1}\n!1 = !{!\"branch_weights\", i32 1, i32 4000}\n");
   free(e->held);
   free(e->holding);

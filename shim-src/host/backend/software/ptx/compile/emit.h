@@ -19,10 +19,20 @@ struct ptx_fetched {
 
 #define PTX_WRITTEN 8u /* most registers that an instruction with a fast way writes */
 _Static_assert(PTX_FETCHED_ELEMENTS <= PTX_WRITTEN, "a fetched load has a fast way");
+/* Most addresses: base + (index << shift), with an index of 32 bits for each lane. */
+struct ptx_sum {
+  uint32_t index; /* value of <32 x i32>, which is extended; 0: there is no sum */
+  uint32_t shift;
+  uint32_t base; /* value of i64; 0: none */
+  bool is_signed;
+};
+#define PTX_SUM_SHIFT 8u /* largest */
+
 /* A register within straight instructions. */
 struct ptx_held {
-  uint32_t value; /* 0: it is in the frame only */
+  uint32_t value; /* 0: it is in the frame only, or the sum */
   bool dirty;     /* the frame has another value */
+  struct ptx_sum sum;
 };
 
 struct ptx_emit {
@@ -44,7 +54,8 @@ struct ptx_emit {
   struct ptx_held *held;            /* by place / 64 */
   uint32_t *holding, holding_count; /* places that have a value */
   bool aside; /* in a part that not each path takes: what is read or written there is not held behind it */
-  uint32_t gathers; /* widths of elements that are read anywhere, in bits: a set */
+  /* Sets: widths of elements that are read or written anywhere, in bits, times 16 if by places of 32 bits. */
+  uint32_t gathers, scatters;
   /* f32 results, by value number: `bits` has a GPU's NaN, `raw` the processor's. */
   struct {
     uint32_t bits, raw;
@@ -56,6 +67,8 @@ bool ptx_emit_function(struct ptx_emit *e);
 
 /* emit_alu.c: the value of a K_ALU as <32 x iN>; 0: the interpreter's function must be called. */
 uint32_t ptx_emit_native(struct ptx_emit *e, const struct ptx_instruction *in);
+/* Whether a K_ALU of 64 bits computes a sum. */
+bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct ptx_sum *sum);
 /* The value of a K_SETP as <32 x i1>; 0: as above. */
 uint32_t ptx_emit_native_compare(struct ptx_emit *e, const struct ptx_instruction *in);
 
@@ -65,13 +78,17 @@ __attribute__((format(printf, 2, 3))) uint32_t ptx_emit_value(struct ptx_emit *e
 uint32_t ptx_emit_splat(struct ptx_emit *e, uint32_t bits, uint64_t value);
 /* An operand as <32 x i`bits`>. */
 uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits);
+/* An operand of 64 bits as i64, if it is equal in all lanes of a launch; 0: it is not. */
+uint32_t ptx_emit_scalar(struct ptx_emit *e, uint32_t reference);
+/* The sum that an operand is. */
+struct ptx_sum ptx_emit_sum_of(const struct ptx_emit *e, uint32_t reference);
 /* A predicate as i32. */
 uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference);
 /* i32 as <32 x i1>. */
 uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value);
 
-/* A scalar in each lane, as it is written. */
-uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, const char *scalar);
+/* A scalar value in each lane. */
+uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, uint32_t value);
 uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value);
 bool ptx_emit_has_avx512(void);
 /* `yes` in the lanes of `lanes` (<32 x i1>), else `no`. */
@@ -115,7 +132,7 @@ uint32_t ptx_emit_atomic(struct ptx_emit *e, const struct ptx_instruction *in, u
 
 /* emit_prelude.c: the functions that the text calls. `small`: LLVM must not copy them to each access. */
 void ptx_emit_prelude(struct ptx_text *text, bool small);
-/* A function that reads 32 elements of so many bits anywhere. */
-void ptx_emit_gather(struct ptx_text *text, uint32_t bits);
+/* Functions that read or write 32 elements anywhere, for each width and size of places in a set. */
+void ptx_emit_anywhere(struct ptx_text *text, uint32_t set, bool store);
 
 #endif

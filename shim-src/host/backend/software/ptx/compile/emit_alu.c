@@ -1,4 +1,6 @@
 /* Arithmetic as LLVM's vectors. What is not here is done by the interpreter's own functions. */
+#include <string.h>
+
 #include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/compile/emit.h"
 
@@ -418,6 +420,53 @@ static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in, 
   if (from < to) x = cast(e, extend, from, x, to);
   else if (from > to) x = cast(e, "trunc", from, x, to);
   return to == 8 ? cast(e, is_signed(o->type) ? "sext" : "zext", 8, x, 16) : x;
+}
+
+/* A constant of 32 bits; else `none`. */
+static uint32_t constant_of(const struct ptx_emit *e, uint32_t reference, uint32_t none) {
+  uint32_t value = none, source = ptx_plan_source(e->plan, reference);
+  if ((source & 3) == REF_CONSTANT) memcpy(&value, e->constants + (source & ~3u), sizeof value);
+  return value;
+}
+
+bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct ptx_sum *sum) {
+  struct operation o;
+  uint32_t scalar, factor, other = PTX_NONE;
+  if (!identify(in, &o)) return false;
+  switch (o.op) {
+    case OP_NONE:
+      if (!is_integer(o.type) || (o.from != T_U32 && o.from != T_S32) || (in->m & M_SAT) != 0) return false;
+      *sum = (struct ptx_sum){.index = ptx_emit_read(e, in->a, 32), .is_signed = is_signed(o.from)};
+      return true;
+    case OP_MUL_WIDE:
+    case OP_MAD_WIDE:
+      factor = constant_of(e, in->b, 0);
+      if ((o.type != T_U32 && o.type != T_S32) || factor == 0 || factor >> PTX_SUM_SHIFT > 1 ||
+          (factor & (factor - 1)) != 0)
+        return false;
+      *sum = (struct ptx_sum){.index = ptx_emit_read(e, in->a, 32),
+                              .shift = (uint32_t)__builtin_ctz(factor),
+                              .is_signed = is_signed(o.type)};
+      if (o.op == OP_MUL_WIDE) return true;
+      other = in->c;
+      break;
+    case OP_SHL:
+      *sum = ptx_emit_sum_of(e, in->a);
+      factor = constant_of(e, in->b, ~0u);
+      if (sum->index == 0 || sum->base != 0 || factor > PTX_SUM_SHIFT - sum->shift) return false;
+      sum->shift += factor;
+      return true;
+    case OP_ADD:
+      *sum = ptx_emit_sum_of(e, in->a);
+      other = sum->index != 0 ? in->b : in->a;
+      if (sum->index == 0) *sum = ptx_emit_sum_of(e, in->b);
+      break;
+    default:
+      return false;
+  }
+  if (sum->index == 0 || !is_integer(o.type) || (scalar = ptx_emit_scalar(e, other)) == 0) return false;
+  sum->base = sum->base == 0 ? scalar : ptx_emit_value(e, "add i64 %%v%u, %%v%u", sum->base, scalar);
+  return true;
 }
 
 uint32_t ptx_emit_native(struct ptx_emit *e, const struct ptx_instruction *in) {

@@ -18,9 +18,7 @@ bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in) {
   }
   if (in->m >= SR_CTAID_X && in->m <= SR_CTAID_Z) {
     uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%block, i64 %u", (in->m - SR_CTAID_X) * 4);
-    char scalar[16];
-    snprintf(scalar, sizeof scalar, "%%v%u", ptx_emit_value(e, "load i32, ptr %%v%u", at));
-    ptx_emit_write(e, in->d, 32, ptx_emit_spread(e, 32, scalar));
+    ptx_emit_write(e, in->d, 32, ptx_emit_spread(e, 32, ptx_emit_value(e, "load i32, ptr %%v%u", at)));
     return true;
   }
   return false;
@@ -43,9 +41,7 @@ static void vote(struct ptx_emit *e, const struct ptx_instruction *in) {
   if ((in->m & MW_NEGATED) != 0) p = ptx_emit_inverse(e, p);
   p = ptx_emit_value(e, "and i32 %%v%u, %%mask", p);
   if ((in->m & 3) == VOTE_BALLOT) {
-    char scalar[16];
-    snprintf(scalar, sizeof scalar, "%%v%u", p);
-    ptx_emit_write(e, in->d, 32, ptx_emit_spread(e, 32, scalar));
+    ptx_emit_write(e, in->d, 32, ptx_emit_spread(e, 32, p));
     return;
   }
   uint32_t all = ptx_emit_value(e, "icmp eq i32 %%v%u, %%mask", p),

@@ -25,12 +25,19 @@
 struct access {
   const struct ptx_instruction *member[PTX_FETCHED_TOGETHER];
   uint32_t pc[PTX_FETCHED_TOGETHER], count, elements;
-  int64_t low, high;    /* from the address register to the first byte, and behind the last */
-  uint32_t align, bits; /* bits of an address */
-  uint32_t step;        /* bytes of each access; 0: they differ */
+  int64_t low, high; /* from the address register to the first byte, and behind the last */
+  uint32_t align;
+  uint32_t step; /* bytes of each access; 0: they differ, or no step of the address is as long */
   bool global;
-  uint32_t lanes, address, base, size, memory; /* values */
-  uint32_t label;                              /* first of LABELS numbers */
+  uint32_t lanes, base, size, memory; /* values */
+  /*
+   * The first byte of a lane is at the place ((address + from) << shift) - origin of the memory. Bits of
+   * `address`; if they are fewer than 64, address + from is extended with zeros.
+   */
+  uint32_t address, bits, shift, origin;
+  int64_t from;
+  struct ptx_sum sum;
+  uint32_t label; /* first of LABELS numbers */
 };
 /*
  * Labels. Lanes: ALL of them or SOME, SIDE by side, OTHER than that, at the SAME place, ANYwhere; *_DO: and
@@ -158,17 +165,29 @@ static void label(struct ptx_emit *e, const struct access *a, int which) {
   SAY("l%u:\n", a->label + (uint32_t)which);
 }
 
+/* How places follow from addresses. */
+static void find_form(const struct ptx_emit *e, struct access *a) {
+  const struct ptx_instruction *in = a->member[0];
+  a->bits = (in->m & ML_NARROW) != 0 ? 32 : 64;
+  a->from = a->low;
+  if (a->bits == 64) a->sum = ptx_emit_sum_of(e, in->a);
+  if (a->sum.index == 0) return;
+  a->bits = 32;
+  a->from = a->sum.is_signed ? INT32_MIN : 0; /* moves the numbers with a sign to those without */
+  a->shift = a->sum.shift;
+  if (a->step % (1u << a->shift) != 0) a->step = 0;
+}
+
 /* The values that all forms use. */
 static void prepare(struct ptx_emit *e, struct access *a, uint32_t pc) {
   const struct ptx_instruction *in = a->member[0];
-  uint32_t bits = a->bits = (in->m & ML_NARROW) != 0 ? 32 : 64;
   a->global = in->space != S_SHARED;
   a->label = e->next;
   e->next += LABELS;
   jump(e, a, BEGIN);
   label(e, a, BEGIN);
   a->lanes = ptx_emit_active(e);
-  a->address = ptx_emit_read(e, in->a, bits);
+  a->address = a->sum.index != 0 ? a->sum.index : ptx_emit_read(e, in->a, a->bits);
   if (a->global) {
     uint32_t region =
         VALUE("getelementptr i8, ptr %%regions, i64 %zu", pc % PTX_REGION_CACHE * sizeof(struct ptx_region));
@@ -180,6 +199,11 @@ static void prepare(struct ptx_emit *e, struct access *a, uint32_t pc) {
     a->size = VALUE("add i64 %%size, 0");
     a->memory = VALUE("getelementptr i8, ptr %%shared, i64 0");
   }
+  a->origin = a->base;
+  if (a->sum.index == 0) return;
+  a->origin = VALUE("sub i64 %%v%u, %lld", a->base,
+                    (long long)(a->low + (a->sum.is_signed ? -(1ll << (31 + a->shift)) : 0)));
+  if (a->sum.base != 0) a->origin = VALUE("sub i64 %%v%u, %%v%u", a->origin, a->sum.base);
 }
 static uint32_t some(struct ptx_emit *e, const struct access *a) {
   return VALUE("call <32 x i%u> @some%u(<32 x i%u> %%v%u, i32 %%v%u)", a->bits, a->bits, a->bits, a->address,
@@ -202,26 +226,34 @@ static void begin(struct ptx_emit *e, struct access *a, uint32_t pc) {
 
 /* The places of the first lanes of both halves in the range. */
 struct halves {
-  uint32_t low, high, first, second;
+  uint32_t low, high; /* `address + from` of these lanes */
+  uint32_t first, second;
 };
 static struct halves halves(struct ptx_emit *e, const struct access *a, uint32_t address) {
   struct halves h;
   uint32_t *to[2] = {&h.low, &h.high}, *place[2] = {&h.first, &h.second};
   for (uint32_t k = 0; k < 2; k++) {
-    *to[k] = VALUE("extractelement <32 x i%u> %%v%u, i32 %u", a->bits, address, k * 16);
-    uint32_t at = VALUE("add i%u %%v%u, %lld", a->bits, *to[k], (long long)a->low);
+    uint32_t at = VALUE("extractelement <32 x i%u> %%v%u, i32 %u", a->bits, address, k * 16);
+    *to[k] = at = VALUE("add i%u %%v%u, %lld", a->bits, at, (long long)a->from);
     if (a->bits == 32) at = VALUE("zext i32 %%v%u to i64", at);
-    *place[k] = VALUE("sub i64 %%v%u, %%v%u", at, a->base);
+    if (a->shift > 0) at = VALUE("shl i64 %%v%u, %u", at, a->shift);
+    *place[k] = VALUE("sub i64 %%v%u, %%v%u", at, a->origin);
   }
   return h;
 }
 static uint32_t steps(struct ptx_emit *e, const struct access *a, uint32_t address, uint32_t step) {
-  return VALUE("call i1 @steps%u(<32 x i%u> %%v%u, i%u %u)", a->bits, a->bits, address, a->bits, step);
+  return VALUE("call i1 @steps%u(<32 x i%u> %%v%u, i%u %u)", a->bits, a->bits, address, a->bits,
+               step >> a->shift);
 }
 static uint32_t within(struct ptx_emit *e, const struct access *a, const struct halves *h, uint32_t step) {
-  return VALUE("call i1 @within(i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)", h->first,
-               h->second, a->base, a->size, (long long)(a->high - a->low) + 15 * (long long)step,
-               a->align - 1);
+  uint32_t yes =
+      VALUE("call i1 @within(i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)", h->first,
+            h->second, a->base, a->size, (long long)(a->high - a->low) + 15 * (long long)step, a->align - 1);
+  if (a->sum.index == 0 || step == 0) return yes;
+  /* No index of a half is beyond 32 bits. */
+  uint32_t most = VALUE("call i32 @llvm.umax.i32(i32 %%v%u, i32 %%v%u)", h->low, h->high);
+  uint32_t below = VALUE("icmp ule i32 %%v%u, %u", most, ~(15 * (step >> a->shift)));
+  return VALUE("and i1 %%v%u, %%v%u", yes, below);
 }
 /*
  * True if the lanes that a guard or a branch names are accessed with a mask. The processor masks only words.
@@ -241,9 +273,9 @@ static struct halves begin_masked(struct ptx_emit *e, struct access *a, uint32_t
   label(e, a, BESIDE);
   uint32_t r =
       VALUE("call {i1, i64, i64} @beside%u(<32 x i%u> %%v%u, i32 %%v%u, i%u %lld, i64 %u, i64 %%v%u, "
-            "i64 %%v%u, i64 %lld, i64 %u)",
-            a->bits, a->bits, a->address, a->lanes, a->bits, (long long)a->low, a->step, a->base, a->size,
-            (long long)(a->high - a->low), a->align - 1);
+            "i64 %u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)",
+            a->bits, a->bits, a->address, a->lanes, a->bits, (long long)a->from, a->shift, a->origin, a->step,
+            a->base, a->size, (long long)(a->high - a->low), a->align - 1);
   choose(e, a, VALUE("extractvalue {i1, i64, i64} %%v%u, 0", r), SIDE_DO, SOME);
   label(e, a, SIDE_DO);
   return (struct halves){.first = VALUE("extractvalue {i1, i64, i64} %%v%u, 1", r),
@@ -257,12 +289,18 @@ static uint32_t mask_of(struct ptx_emit *e, const struct access *a, uint32_t hal
   SAY(">\n");
   return r;
 }
-/* The places of all lanes, in %bo, and whether they are allowed. */
-static uint32_t anywhere(struct ptx_emit *e, const struct access *a) {
-  return VALUE(
-      "call i1 @anywhere%u(ptr %%bo, <32 x i%u> %%v%u, i%u %lld, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)",
-      a->bits, a->bits, a->address, a->bits, (long long)a->low, a->base, a->size,
-      (long long)(a->high - a->low), a->align - 1);
+/* Goes on at ANY_DO with the places of all lanes in %bo, as numbers of a->bits, if they are allowed. */
+static void anywhere(struct ptx_emit *e, struct access *a) {
+  uint32_t least = (uint32_t)__builtin_ctz(a->align);
+  uint32_t r = VALUE("call {i1, i64} @anywhere%u(ptr %%bo, <32 x i%u> %%v%u, i%u %lld, i64 %u, i64 %%v%u, "
+                     "i%u %u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)",
+                     a->bits, a->bits, a->address, a->bits, (long long)a->from, a->shift, a->origin, a->bits,
+                     least > a->shift ? least - a->shift : 0, a->base, a->size, (long long)(a->high - a->low),
+                     a->align - 1);
+  hope(e, a, VALUE("extractvalue {i1, i64} %%v%u, 0", r), ANY_DO, SLOW);
+  label(e, a, ANY_DO);
+  r = VALUE("extractvalue {i1, i64} %%v%u, 1", r);
+  a->memory = VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, r);
 }
 static uint32_t at(struct ptx_emit *e, const struct access *a, uint32_t place, int64_t from) {
   uint32_t p = VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, place);
@@ -295,6 +333,22 @@ static uint32_t function_of(struct ptx_emit *e, size_t place) {
 
 /* Elements of a group, in its order. */
 typedef uint32_t elements[MOST_ELEMENTS];
+
+/*
+ * If the halves of a warp access rows of a tile that are far from each other, the next block accesses what
+ * follows in each row. The processor sees no order in that, so it is fetched into the cache.
+ */
+static void fetch_ahead(struct ptx_emit *e, const struct access *a, const struct halves *h) {
+  long long bytes = a->high - a->low + 15 * (long long)a->step;
+  if (!a->global) return;
+  uint32_t apart = VALUE("sub i64 %%v%u, %%v%u", h->second, h->first), fetch = e->next++, on = e->next++;
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", VALUE("icmp ule i64 %%v%u, %lld", apart, bytes), on,
+      fetch, fetch);
+  for (uint32_t k = 0; k < 2; k++)
+    SAY("call void @llvm.prefetch.p0(ptr %%v%u, i32 %d, i32 3, i32 1)\n",
+        at(e, a, k == 0 ? h->first : h->second, 2 * bytes - 1), a->member[0]->kind == K_STORE);
+  SAY("br label %%l%u\nl%u:\n", on, on);
+}
 
 static void load_sides(struct ptx_emit *e, const struct access *a, const struct halves *h, bool masked,
                        elements to) {
@@ -351,8 +405,16 @@ static uint32_t count_inside(const struct access *a, uint32_t done, int64_t from
   return count;
 }
 
+/* The interpreter's functions take places of 64 bits. */
+static void widen_places(struct ptx_emit *e, struct access *a) {
+  if (a->bits == 64) return;
+  uint32_t places = VALUE("load <32 x i32>, ptr %%bo, align 64");
+  SAY("store <32 x i64> %%v%u, ptr %%bo, align 64\n", VALUE("zext <32 x i32> %%v%u to <32 x i64>", places));
+  a->bits = 64;
+}
+
 /* Neighbours are read together, up to 8 bytes of a lane, or 16 of a vector. */
-static void load_anywhere(struct ptx_emit *e, const struct access *a, elements to) {
+static void load_anywhere(struct ptx_emit *e, struct access *a, elements to) {
   for (uint32_t done = 0; done != (1u << a->count) - 1;) {
     int64_t from = INT64_MAX;
     bool whole = false;
@@ -368,9 +430,10 @@ static void load_anywhere(struct ptx_emit *e, const struct access *a, elements t
     uint32_t wide = bytes * 8, window = 0, narrow = 0, broad = 0, words[2] = {0, 0};
     uint32_t far = at(e, a, VALUE("add i64 0, %lld", (long long)(from - a->low)), 0);
     if (bytes < 16) {
-      window = VALUE("call <32 x i%u> @gather%u(ptr %%v%u, ptr %%bo)", wide, wide, far);
-      e->gathers |= wide;
+      window = VALUE("call <32 x i%u> @gather%u_%u(ptr %%v%u, ptr %%bo)", wide, wide, a->bits, far);
+      e->gathers |= a->bits == 64 ? wide : wide << 4;
     } else {
+      widen_places(e, a);
       SAY("call void %%v%u(ptr %%bd, ptr %%v%u, ptr %%bo, i32 %u, i32 -1)\n",
           function_of(e, offsetof(struct ptx_alu, gather_whole) + 4 * sizeof(ptx_gather *)), far,
           (uint32_t)REACH_NO_HALVES | REACH_NO_STEPS);
@@ -410,6 +473,7 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
   elements arm[3];
   static const int from[3] = {SIDE_DO, SAME_DO, ANY_DO};
   bool fixed = (a->member[0]->a & 3) == REF_CONSTANT; /* one address for all lanes */
+  find_form(e, a);
   bool has[3] = {!fixed && a->step != 0, true, !fixed}, masked = is_masked(e, a);
   struct halves h;
   if (masked) {
@@ -425,7 +489,9 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
   if (has[0] && !masked) {
     choose(e, a, steps(e, a, a->address, a->step), SIDE, OTHER);
     label(e, a, SIDE);
-    hope(e, a, within(e, a, &h, a->step), SIDE_DO, SLOW);
+    uint32_t allowed = within(e, a, &h, a->step);
+    fetch_ahead(e, a, &h);
+    hope(e, a, allowed, SIDE_DO, SLOW);
     label(e, a, SIDE_DO);
     load_sides(e, a, &h, false, arm[0]);
     jump(e, a, DONE);
@@ -442,8 +508,7 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
   jump(e, a, DONE);
   if (has[2]) {
     label(e, a, ANY);
-    hope(e, a, anywhere(e, a), ANY_DO, SLOW);
-    label(e, a, ANY_DO);
+    anywhere(e, a);
     load_anywhere(e, a, arm[2]);
     jump(e, a, DONE);
   }
@@ -531,6 +596,26 @@ static void store_sides(struct ptx_emit *e, const struct access *a, const struct
 }
 
 static void store_anywhere(struct ptx_emit *e, const struct access *a) {
+  bool whole = false;
+  for (uint32_t n = 0; n < a->count; n++) whole = whole || total(a->member[n]) == 16;
+  if (!whole) {
+    choose(e, a, VALUE("icmp eq i32 %%v%u, -1", a->lanes), EACH, LOOP_BEGIN);
+    label(e, a, EACH);
+    for (uint32_t n = 0; n < a->count; n++) {
+      const struct ptx_instruction *in = a->member[n];
+      uint32_t bits = total(in) * 8, value = interleaved(e, in);
+      if (in->x_count > 1)
+        value =
+            VALUE("bitcast <%u x i%u> %%v%u to <32 x i%u>", 32u * in->x_count, in->size * 8u, value, bits);
+      SAY("call void @scatter%u_%u(ptr %%v%u, ptr %%bo, <32 x i%u> %%v%u)\n", bits, a->bits,
+          at(e, a, VALUE("add i64 0, %lld", (long long)(offset(in) - a->low)), 0), bits, value);
+      e->scatters |= a->bits == 64 ? bits : bits << 4;
+    }
+    jump(e, a, DONE);
+    label(e, a, LOOP_BEGIN);
+  }
+  struct access wide = *a;
+  widen_places(e, &wide);
   for (uint32_t n = 0; n < a->count; n++) {
     const struct ptx_instruction *in = a->member[n];
     uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m);
@@ -561,6 +646,7 @@ uint32_t ptx_emit_stores(struct ptx_emit *e, const struct ptx_instruction *in, u
     }
   }
   if (a.count == 0) return 0;
+  find_form(e, &a);
   bool masked = is_masked(e, &a);
   struct halves h;
   if (masked) {
@@ -573,12 +659,12 @@ uint32_t ptx_emit_stores(struct ptx_emit *e, const struct ptx_instruction *in, u
   } else {
     begin(e, &a, pc);
   }
-  hope(e, &a, anywhere(e, &a), ANY_DO, SLOW);
-  label(e, &a, ANY_DO);
-  store_anywhere(e, &a);
+  struct access any = a;
+  anywhere(e, &any);
+  store_anywhere(e, &any);
   if (!masked) {
     label(e, &a, ALL);
-    uint32_t address = ptx_emit_read(e, in->a, a.bits);
+    uint32_t address = a.sum.index != 0 ? a.sum.index : ptx_emit_read(e, in->a, a.bits);
     h = halves(e, &a, address);
     if (a.step != 0) choose(e, &a, steps(e, &a, address, a.step), SIDE, OTHER);
     else jump(e, &a, OTHER);
@@ -588,6 +674,7 @@ uint32_t ptx_emit_stores(struct ptx_emit *e, const struct ptx_instruction *in, u
       label(e, &a, SIDE);
       hope(e, &a, within(e, &a, &h, a.step), SIDE_DO, SLOW);
       label(e, &a, SIDE_DO);
+      fetch_ahead(e, &a, &h);
       store_sides(e, &a, &h, false);
     }
   }
@@ -605,9 +692,11 @@ uint32_t ptx_emit_stores(struct ptx_emit *e, const struct ptx_instruction *in, u
  * lane, in the order of the lanes.
  */
 static uint32_t exchange(struct ptx_emit *e, const struct access *a, const char *operation, uint32_t bits,
-                         uint32_t place, uint32_t by) {
-  uint32_t word =
-      VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, VALUE("load i64, ptr %%v%u", place));
+                         uint32_t lane, uint32_t by) {
+  uint32_t place =
+      VALUE("load i%u, ptr %%v%u", a->bits, VALUE("getelementptr i%u, ptr %%bo, i64 %%v%u", a->bits, lane));
+  if (a->bits == 32) place = VALUE("zext i32 %%v%u to i64", place);
+  uint32_t word = VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, place);
   uint32_t old = VALUE("load i%u, ptr %%v%u", bits, word);
   if (operation[0] != 0) by = VALUE("%s i%u %%v%u, %%v%u", operation, bits, old, by);
   SAY("store i%u %%v%u, ptr %%v%u\n", bits, by, word);
@@ -625,16 +714,16 @@ uint32_t ptx_emit_atomic(struct ptx_emit *e, const struct ptx_instruction *in, u
       (narrow && upper != 0 && upper != ~0u) || !joins(&a, in, pc))
     return 0;
   uint32_t b = ptx_emit_read(e, in->b, bits);
+  find_form(e, &a);
   begin(e, &a, pc);
-  hope(e, &a, anywhere(e, &a), ANY_DO, SLOW);
-  label(e, &a, ANY_DO);
+  anywhere(e, &a);
   choose(e, &a, VALUE("icmp eq i32 %%v%u, -1", a.lanes), EACH, LOOP_BEGIN);
   /* All lanes: without a loop, 32 of them take half of the time. */
   label(e, &a, EACH);
   uint32_t all = VALUE("add <32 x i%u> zeroinitializer, zeroinitializer", bits);
   for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
     uint32_t by = VALUE("extractelement <32 x i%u> %%v%u, i32 %u", bits, b, lane);
-    uint32_t old = exchange(e, &a, operation, bits, VALUE("getelementptr i64, ptr %%bo, i64 %u", lane), by);
+    uint32_t old = exchange(e, &a, operation, bits, VALUE("add i64 %u, 0", lane), by);
     all = VALUE("insertelement <32 x i%u> %%v%u, i%u %%v%u, i32 %u", bits, all, bits, old, lane);
   }
   jump(e, &a, GOT);
@@ -646,7 +735,7 @@ uint32_t ptx_emit_atomic(struct ptx_emit *e, const struct ptx_instruction *in, u
   uint32_t lane = VALUE("zext i32 %%v%u to i64", VALUE("call i32 @llvm.cttz.i32(i32 %%v%u, i1 true)", left));
   uint32_t by =
       VALUE("load i%u, ptr %%v%u", bits, VALUE("getelementptr i%u, ptr %%bd, i64 %%v%u", bits, lane));
-  uint32_t old = exchange(e, &a, operation, bits, VALUE("getelementptr i64, ptr %%bo, i64 %%v%u", lane), by);
+  uint32_t old = exchange(e, &a, operation, bits, lane, by);
   SAY("store i%u %%v%u, ptr %%v%u\n", bits, old,
       VALUE("getelementptr i%u, ptr %%v%u, i64 %%v%u", bits, olds, lane));
   uint32_t less = VALUE("sub i32 %%v%u, 1", left);

@@ -39,11 +39,13 @@ static void addresses(struct ptx_text *t, uint32_t a, const char *how) {
       "%x = call <32 x i#> @halves#(i# %o, i# %o)\n%l = bitcast i32 %m to <32 x i1>\n"
       "%r = select <32 x i1> %l, <32 x i#> %a, <32 x i#> %x\nret <32 x i#> %r\n}\n",
       a);
-  /* Whether the lanes of each half have a constant step. */
+  /* Whether the lanes of each half have a constant step. Lane 1 tells mostly that they do not. */
   fill(t, "define internal i1 @steps#(<32 x i#> %v, i# %step) ", a);
   fill(t, how, 0);
   fill(t,
-       " nounwind {\n%o = extractelement <32 x i#> %v, i32 0\n%p = extractelement <32 x i#> %v, i32 16\n"
+       " nounwind {\n%o = extractelement <32 x i#> %v, i32 0\n%q = extractelement <32 x i#> %v, i32 1\n"
+       "%s = sub i# %q, %o\n%t = icmp eq i# %s, %step\nbr i1 %t, label %yes, label %no\nno:\nret i1 false\n"
+       "yes:\n%p = extractelement <32 x i#> %v, i32 16\n"
        "%x = call <32 x i#> @halves#(i# %o, i# %p)\n"
        "%b = call <32 x i#> @halves#(i# %step, i# %step)\n%c = mul <32 x i#> %b, <",
        a);
@@ -54,24 +56,28 @@ static void addresses(struct ptx_text *t, uint32_t a, const char *how) {
        a);
   /*
    * Of the lanes of a half that access memory, whether the first and last one are in a range and aligned; the
-   * address and the place of lane 0 of the half if all had a constant step. `others`: those of the other
-   * half, which are taken if this one has none.
+   * value and the place of lane 0 of the half if all had a constant step. `others`: those of the other
+   * half, which are taken if this one has none. A lane's place is ((value + from) << shift) - origin.
    */
   fill(t,
        "define internal {i1, i#, i64} @half#(<32 x i#> %a, i32 %own, i32 %others, i32 %up, i# %from, "
-       "i64 %step, i64 %base, i64 %most, i64 %low) alwaysinline nounwind {\n"
+       "i64 %shift, i64 %origin, i64 %step, i64 %base, i64 %most, i64 %low) alwaysinline nounwind {\n"
        "%none = icmp eq i32 %own, 0\n%m = select i1 %none, i32 %others, i32 %own\n"
        "%there = xor i32 %up, 16\n%u = select i1 %none, i32 %there, i32 %up\n"
        "%i = call i32 @llvm.cttz.i32(i32 %m, i1 true)\n%z = call i32 @llvm.ctlz.i32(i32 %m, i1 true)\n"
        "%j = xor i32 %z, 31\n%x = add i32 %i, %u\n%v = extractelement <32 x i#> %a, i32 %x\n"
        "%iw = zext i32 %i to i64\n%jw = zext i32 %j to i64\n%io = mul i64 %iw, %step\n"
-       "%jo = mul i64 %jw, %step\n%f = add i# %v, %from\n",
+       "%jo = mul i64 %jw, %step\n%f = add i# %v, %from\n%iu = lshr i64 %io, %shift\n"
+       "%ju = lshr i64 %jo, %shift\n",
        a);
-  ptx_say(t, a == 32 ? "%%in = trunc i64 %%io to i32\n%%fw = zext i32 %%f to i64\n"
-                     : "%%in = add i64 %%io, 0\n%%fw = add i64 %%f, 0\n");
+  ptx_say(t, a == 32 ? "%%in = trunc i64 %%iu to i32\n%%jn = trunc i64 %%ju to i32\n"
+                       "%%fw = zext i32 %%f to i64\n"
+                     : "%%in = add i64 %%iu, 0\n%%jn = add i64 %%ju, 0\n%%fw = add i64 %%f, 0\n");
   fill(t,
-       "%b = sub i# %v, %in\n%p = sub i64 %fw, %base\n%q = sub i64 %p, %io\n%e = add i64 %q, %jo\n"
-       "%w1 = icmp ule i64 %p, %most\n%w2 = icmp ule i64 %e, %most\n%w = and i1 %w1, %w2\n"
+       "%b = sub i# %v, %in\n%fs = shl i64 %fw, %shift\n%p = sub i64 %fs, %origin\n"
+       "%q = sub i64 %p, %io\n%e = add i64 %q, %jo\n%d = sub i# %jn, %in\n%l = add i# %f, %d\n"
+       "%w0 = icmp uge i# %l, %f\n%w1 = icmp ule i64 %p, %most\n%w2 = icmp ule i64 %e, %most\n"
+       "%w3 = and i1 %w0, %w1\n%w = and i1 %w3, %w2\n"
        "%g = or i64 %p, %base\n%h = and i64 %g, %low\n%k = icmp eq i64 %h, 0\n%ok = and i1 %w, %k\n"
        "%r1 = insertvalue {i1, i#, i64} poison, i1 %ok, 0\n"
        "%r2 = insertvalue {i1, i#, i64} %r1, i# %b, 1\n"
@@ -79,22 +85,22 @@ static void addresses(struct ptx_text *t, uint32_t a, const char *how) {
        a);
   /* Whether some lanes have a constant step in each half, and may access memory; the places as above. */
   fill(t,
-       "define internal {i1, i64, i64} @beside#(<32 x i#> %a, i32 %m, i# %from, i64 %step, i64 %base, "
-       "i64 %size, i64 %end, i64 %low) ",
+       "define internal {i1, i64, i64} @beside#(<32 x i#> %a, i32 %m, i# %from, i64 %shift, i64 %origin, "
+       "i64 %step, i64 %base, i64 %size, i64 %end, i64 %low) ",
        a);
   fill(t, how, 0);
   fill(t,
        " nounwind {\n%l = and i32 %m, 65535\n%h = lshr i32 %m, 16\n%room = icmp uge i64 %size, %end\n"
        "%most = sub i64 %size, %end\n"
-       "%x = call {i1, i#, i64} @half#(<32 x i#> %a, i32 %l, i32 %h, i32 0, i# %from, i64 %step, i64 %base, "
-       "i64 %most, i64 %low)\n"
-       "%y = call {i1, i#, i64} @half#(<32 x i#> %a, i32 %h, i32 %l, i32 16, i# %from, i64 %step, i64 %base, "
-       "i64 %most, i64 %low)\n"
+       "%x = call {i1, i#, i64} @half#(<32 x i#> %a, i32 %l, i32 %h, i32 0, i# %from, i64 %shift, "
+       "i64 %origin, i64 %step, i64 %base, i64 %most, i64 %low)\n"
+       "%y = call {i1, i#, i64} @half#(<32 x i#> %a, i32 %h, i32 %l, i32 16, i# %from, i64 %shift, "
+       "i64 %origin, i64 %step, i64 %base, i64 %most, i64 %low)\n%unit = lshr i64 %step, %shift\n"
        "%ox = extractvalue {i1, i#, i64} %x, 0\n%oy = extractvalue {i1, i#, i64} %y, 0\n"
        "%bx = extractvalue {i1, i#, i64} %x, 1\n%by = extractvalue {i1, i#, i64} %y, 1\n"
        "%px = extractvalue {i1, i#, i64} %x, 2\n%py = extractvalue {i1, i#, i64} %y, 2\n",
        a);
-  ptx_say(t, a == 32 ? "%%s = trunc i64 %%step to i32\n" : "%%s = add i64 %%step, 0\n");
+  ptx_say(t, a == 32 ? "%%s = trunc i64 %%unit to i32\n" : "%%s = add i64 %%unit, 0\n");
   fill(t,
        "%z = call <32 x i#> @halves#(i# %bx, i# %by)\n%ss = call <32 x i#> @halves#(i# %s, i# %s)\n"
        "%c = mul <32 x i#> %ss, <",
@@ -108,34 +114,51 @@ static void addresses(struct ptx_text *t, uint32_t a, const char *how) {
        "%r2 = insertvalue {i1, i64, i64} %r1, i64 %px, 1\n"
        "%r3 = insertvalue {i1, i64, i64} %r2, i64 %py, 2\nret {i1, i64, i64} %r3\n}\n",
        a);
-  /*
-   * Writes the places of 32 lanes in a range. False if one is outside the range or unaligned: the rotation
-   * puts the offset of an unaligned one beyond the last. Addresses of 32 bits are of shared memory, which
-   * begins at 0.
-   */
+}
+
+/*
+ * Whether the places ((x + from) << shift) - origin of 32 lanes are in a range and aligned. They are written
+ * as distances from the first place >= 0 that some x could give, which is returned. The lowest `turn` bits of
+ * x must be zero: the rotation puts others beyond the last place.
+ */
+static void places(struct ptx_text *t, uint32_t a, const char *how) {
+  const char *most = a == 32 ? "4294967295" : "-1";
   fill(t,
-       "define internal i1 @anywhere#(ptr %out, <32 x i#> %x, i# %from, i64 %base, i64 %size, i64 %end, "
-       "i64 %low) ",
+       "define internal {i1, i64} @anywhere#(ptr %out, <32 x i#> %x, i# %from, i64 %shift, i64 %origin, "
+       "i# %turn, i64 %base, i64 %size, i64 %end, i64 %low) ",
        a);
   fill(t, how, 0);
-  ptx_say(t,
-          a == 32 ? " nounwind {\n%%s = add i32 %%from, 0\n" : " nounwind {\n%%s = sub i64 %%from, %%base\n");
   fill(t,
-       "%y = call <32 x i#> @halves#(i# %s, i# %s)\n%z = add <32 x i#> %x, %y\n"
-       "%room = icmp uge i64 %size, %end\n%most = sub i64 %size, %end\n"
-       "%n = call i64 @llvm.ctpop.i64(i64 %low)\n%last = lshr i64 %most, %n\n",
+       " nounwind {\n%room = icmp uge i64 %size, %end\n%most = sub i64 %size, %end\n"
+       "%before = icmp sle i64 %origin, 0\n%unit = shl i64 1, %shift\n%ones = sub i64 %unit, 1\n"
+       "%up = add i64 %origin, %ones\n%up1 = lshr i64 %up, %shift\n"
+       "%least = select i1 %before, i64 0, i64 %up1\n"
+       "%least1 = shl i64 %least, %shift\n%first = sub i64 %least1, %origin\n"
+       "%in = icmp ule i64 %first, %most\n%left = sub i64 %most, %first\n%count = lshr i64 %left, %shift\n",
        a);
-  ptx_say(t, a == 32 ? "%%last0 = trunc i64 %%last to i32\n%%n0 = trunc i64 %%n to i32\n"
-                       "%%p = zext <32 x i32> %%z to <32 x i64>\n"
-                     : "%%last0 = add i64 %%last, 0\n%%n0 = add i64 %%n, 0\n%%p = add <32 x i64> %%z, "
-                       "zeroinitializer\n");
+  ptx_say(t,
+          "%%fits = icmp ule i64 %%least, %s\n%%wide = lshr i64 %s, %%shift\n%%above = sub i64 %s, %%least\n",
+          most, most, most);
   fill(t,
-       "store <32 x i64> %p, ptr %out, align 64\n%m = call <32 x i#> @halves#(i# %last0, i# %last0)\n"
-       "%k = call <32 x i#> @halves#(i# %n0, i# %n0)\n"
+       "%m1 = call i64 @llvm.umin.i64(i64 %count, i64 %wide)\n"
+       "%m2 = call i64 @llvm.umin.i64(i64 %m1, i64 %above)\n",
+       a);
+  fill(t,
+       a == 32 ? "%m3 = trunc i64 %m2 to i#\n%l3 = trunc i64 %least to i#\n%s3 = trunc i64 %shift to i#\n"
+               : "%m3 = add i# %m2, 0\n%l3 = add i# %least, 0\n%s3 = add i# %shift, 0\n",
+       a);
+  fill(t,
+       "%m4 = lshr i# %m3, %turn\n%s = sub i# %from, %l3\n"
+       "%y = call <32 x i#> @halves#(i# %s, i# %s)\n%z = add <32 x i#> %x, %y\n"
+       "%v = call <32 x i#> @halves#(i# %s3, i# %s3)\n"
+       "%o = shl <32 x i#> %z, %v\nstore <32 x i#> %o, ptr %out, align 64\n"
+       "%m = call <32 x i#> @halves#(i# %m4, i# %m4)\n%k = call <32 x i#> @halves#(i# %turn, i# %turn)\n"
        "%t = call <32 x i#> @llvm.fshr.v32i#(<32 x i#> %z, <32 x i#> %z, <32 x i#> %k)\n"
        "%c = icmp ugt <32 x i#> %t, %m\n%b = bitcast <32 x i1> %c to i32\n%d = icmp eq i32 %b, 0\n"
-       "%g = and i64 %base, %low\n%h = icmp eq i64 %g, 0\n%i = and i1 %d, %h\n"
-       "%r = and i1 %room, %i\nret i1 %r\n}\n",
+       "%g0 = or i64 %base, %first\n%g = and i64 %g0, %low\n%h = icmp eq i64 %g, 0\n%i = and i1 %d, %h\n"
+       "%r0 = and i1 %room, %i\n%r1 = and i1 %fits, %in\n%r2 = and i1 %r0, %r1\n"
+       "%r3 = insertvalue {i1, i64} poison, i1 %r2, 0\n%r = insertvalue {i1, i64} %r3, i64 %first, 1\n"
+       "ret {i1, i64} %r\n}\n",
        a);
 }
 
@@ -204,22 +227,39 @@ static void convert(struct ptx_text *t, bool widen) {
 }
 
 /*
- * Reads 32 places in a range, one after the other. That is faster than a gather instruction: on AMD's Zen 4,
- * 10 ns instead of 16. Inlined into each access, it doubles LLVM's time. Halves and bytes are not read as
- * parts of words, because a store of one alone could not be forwarded to that load.
+ * Reads or writes 32 places in a range, one after the other. For loads, that is faster than a gather
+ * instruction: on AMD's Zen 4, 10 ns instead of 16. Inlined into each access, it doubles LLVM's time. Halves
+ * and bytes are not read as parts of words, because a store of one alone could not be forwarded to that load.
  */
-void ptx_emit_gather(struct ptx_text *t, uint32_t bits) {
-  fill(t, "define internal <32 x i#> @gather#(ptr %m, ptr %to) noinline nounwind {\n", bits);
+static void anywhere(struct ptx_text *t, uint32_t bits, uint32_t place_bits, bool store) {
+  if (store)
+    ptx_say(t, "define internal void @scatter%u_%u(ptr %%m, ptr %%to, <32 x i%u> %%v)", bits, place_bits,
+            bits);
+  else ptx_say(t, "define internal <32 x i%u> @gather%u_%u(ptr %%m, ptr %%to)", bits, bits, place_bits);
+  ptx_say(t, " noinline nounwind {\n");
   for (uint32_t i = 0; i < PTX_LANES; i++) {
     char before[8] = "poison";
     if (i > 0) snprintf(before, sizeof before, "%%v%u", i - 1);
     ptx_say(t,
-            "%%p%u = getelementptr i64, ptr %%to, i64 %u\n%%o%u = load i64, ptr %%p%u\n"
-            "%%a%u = getelementptr i8, ptr %%m, i64 %%o%u\n%%e%u = load i%u, ptr %%a%u, align 1\n"
-            "%%v%u = insertelement <32 x i%u> %s, i%u %%e%u, i32 %u\n",
-            i, i, i, i, i, i, i, bits, i, i, bits, before, bits, i, i);
+            "%%p%u = getelementptr i%u, ptr %%to, i64 %u\n%%n%u = load i%u, ptr %%p%u\n"
+            "%%o%u = %s i%u %%n%u to i64\n%%a%u = getelementptr i8, ptr %%m, i64 %%o%u\n",
+            i, place_bits, i, i, place_bits, i, i, place_bits == 32 ? "zext" : "bitcast", place_bits, i, i,
+            i);
+    if (store)
+      ptx_say(t, "%%e%u = extractelement <32 x i%u> %%v, i32 %u\nstore i%u %%e%u, ptr %%a%u, align 1\n", i,
+              bits, i, bits, i, i);
+    else
+      ptx_say(
+          t, "%%e%u = load i%u, ptr %%a%u, align 1\n%%v%u = insertelement <32 x i%u> %s, i%u %%e%u, i32 %u\n",
+          i, bits, i, i, bits, before, bits, i, i);
   }
-  fill(t, "ret <32 x i#> %v31\n}\n", bits);
+  fill(t, store ? "ret void\n}\n" : "ret <32 x i#> %v31\n}\n", bits);
+}
+void ptx_emit_anywhere(struct ptx_text *t, uint32_t set, bool store) {
+  for (uint32_t bits = 8; bits <= 64; bits *= 2) {
+    if ((set & bits) != 0) anywhere(t, bits, 64, store);
+    if ((set & bits << 4) != 0) anywhere(t, bits, 32, store);
+  }
 }
 
 #define MASKED(type)                                                                                         \
@@ -235,6 +275,8 @@ void ptx_emit_prelude(struct ptx_text *t, bool small) {
   const char *how = small ? "noinline" : "alwaysinline";
   addresses(t, 32, how);
   addresses(t, 64, how);
+  places(t, 32, how);
+  places(t, 64, how);
   /* Whether two places, with `end` bytes behind each, are in a range and aligned. */
   ptx_say(
       t,
@@ -244,7 +286,9 @@ void ptx_emit_prelude(struct ptx_text *t, bool small) {
       "%%a = icmp ule i64 %%f, %%most\n%%b = icmp ule i64 %%n, %%most\n%%c = or i64 %%f, %%n\n"
       "%%d = or i64 %%c, %%base\n%%e = and i64 %%d, %%low\n%%g = icmp eq i64 %%e, 0\n%%h = and i1 %%a, %%b\n"
       "%%i = and i1 %%room, %%g\n%%r = and i1 %%h, %%i\nret i1 %%r\n}\n");
-  ptx_say(t, "declare i64 @llvm.ctpop.i64(i64)\n"
+  ptx_say(t, "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
+             "declare i64 @llvm.umin.i64(i64, i64)\n"
+             "declare i32 @llvm.umax.i32(i32, i32)\n"
              "declare <32 x i64> @llvm.fshr.v32i64(<32 x i64>, <32 x i64>, <32 x i64>)\n"
              "declare i32 @llvm.cttz.i32(i32, i1)\n"
              "declare i32 @llvm.ctlz.i32(i32, i1)\n"

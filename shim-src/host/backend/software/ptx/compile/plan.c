@@ -63,10 +63,15 @@ bool ptx_plan_steps(const struct ptx_plan *p, const struct ptx_instruction *in) 
 uint32_t ptx_plan_source(const struct ptx_plan *p, uint32_t reference) {
   if ((reference & 3) != REF_FRAME) return reference;
   uint32_t constant = p->constant[reference / 64];
-  return constant == PTX_NONE ? reference : constant;
+  return constant == PTX_NONE || constant == PTX_UNIFORM ? reference : constant;
 }
 
-/* The first instructions of a function, which are carried out before all others, move constants. */
+static void note_uniform(void *data, uint32_t place, bool write) {
+  const struct ptx_plan *p = data;
+  if (write) p->constant[place / 64] = PTX_UNIFORM;
+}
+
+/* The first instructions of a function are carried out before all others, with equal results in all lanes. */
 static bool find_constants(struct ptx_plan *p) {
   const struct ptx_alu *alu = ptx_alu_best();
   uint32_t units = p->function->frame_bytes / 64 + 1;
@@ -76,6 +81,7 @@ static bool find_constants(struct ptx_plan *p) {
   for (uint32_t pc = 0; pc < p->function->settles; pc++) {
     const struct ptx_instruction *in = &p->code[pc];
     bool moves = false;
+    ptx_plan_visit(p->function, in, note_uniform, p);
     for (uint32_t type = 0; type < T_TYPES; type++)
       moves =
           moves || (in->kind == K_ALU && in->u.lanes != NULL && alu->operation[OP_MOV][type] == in->u.lanes);

@@ -5,6 +5,7 @@
 #include "host/backend/software/ptx/program.h"
 
 #define PTX_PLAN_INSTRUCTIONS 4000u /* most of a function */
+#define PTX_UNIFORM 2u
 
 struct ptx_plan_block {
   uint32_t from, to; /* pcs; `to` is the first one behind it */
@@ -31,10 +32,11 @@ struct ptx_plan {
   const struct ptx_instruction *code;
   struct ptx_plan_block *blocks;
   uint32_t block_count, entry_count;
-  uint32_t control;   /* of all float instructions that are compiled; 0: there are none */
-  uint32_t *places;   /* offsets in the frame */
-  uint32_t *number;   /* of a place, by offset / 64 */
-  uint32_t *constant; /* of a place that has one, else PTX_NONE */
+  uint32_t control; /* of all float instructions that are compiled; 0: there are none */
+  uint32_t *places; /* offsets in the frame */
+  uint32_t *number; /* of a place, by offset / 64 */
+  /* Of a place: its constant, PTX_UNIFORM if its lanes are equal in a launch, else PTX_NONE. */
+  uint32_t *constant;
   uint32_t place_count, words;
   uint64_t *live, *live_end, *dirty, *dirty_end, *needed;
 };

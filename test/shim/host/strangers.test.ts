@@ -43,6 +43,9 @@ L: mov.u64 %d1, text; cvta.global.u64 %d2, %d1;
  sub.u32 %r1, %r1, 1; setp.ne.u32 %q, %r1, 0; @%q bra L; ret; }
 `;
 const PORT = await freePort();
+/** The first processor that this process may use. */
+const [PROCESSOR = '0'] =
+  /(?<=Cpus_allowed_list:\s*)\d+/u.exec(readFileSync('/proc/self/status', 'utf8')) ?? [];
 
 /** Processor time of each worker, by its pid: what else the machine does slows down its work, and not this. */
 function ticksOfWorkers(host: Host): Map<string, number> {
@@ -186,25 +189,30 @@ describe('a stranger among guests', () => {
     assert.equal(result, '2', 'CUDA_ERROR_OUT_OF_MEMORY');
   });
 
-  it('does not take the processors from another peer, however many sessions it has', async () => {
-    const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
-    const workers = (): Map<string, number> => ticksOfWorkers(host);
-    await leave(['endless']);
-    const [mine = ''] = workers().keys();
-    for (let i = 0; i < 16; i++) {
-      await leave(['endless'], { VGPU_HOST: `tcp:127.0.0.1:${PORT}` });
-    }
-    const before = workers();
-    assert.equal(before.size, 17);
-    await sleep(2500);
-    const used = [...workers()].map(([pid, ticks]) => [pid, ticks - (before.get(pid) ?? 0)] as const);
-    const all = used.reduce((sum, [, ticks]) => sum + ticks, 0);
-    const share = (used.find(([pid]) => pid === mine)?.[1] ?? 0) / all;
-    // Each kernel has four blocks, so four threads.
-    const processors = availableParallelism();
-    const fair = Math.min(4, processors / 2) / processors;
-    assert.ok(share > fair / 2, `a peer with one of 17 kernels got ${share} of the processors`);
-  });
+  for (const [what, words] of [
+    ['kernels without an end', ['endless']],
+    ['grids of blocks that do nothing', ['blocks']],
+  ] as const) {
+    it(`does not take the processors from another peer, however many ${what} it has`, async () => {
+      const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
+      const workers = (): Map<string, number> => ticksOfWorkers(host);
+      await leave(['endless']);
+      const [mine = ''] = workers().keys();
+      for (let i = 0; i < 16; i++) {
+        await leave(words, { VGPU_HOST: `tcp:127.0.0.1:${PORT}` });
+      }
+      const before = workers();
+      assert.equal(before.size, 17);
+      await sleep(2500);
+      const used = [...workers()].map(([pid, ticks]) => [pid, ticks - (before.get(pid) ?? 0)] as const);
+      const all = used.reduce((sum, [, ticks]) => sum + ticks, 0);
+      const share = (used.find(([pid]) => pid === mine)?.[1] ?? 0) / all;
+      // The first peer's kernel has four blocks, so four threads.
+      const processors = availableParallelism();
+      const fair = Math.min(4, processors / 2) / processors;
+      assert.ok(share > fair / 2, `a peer with one of 17 kernels got ${share} of the processors`);
+    });
+  }
 
   /** A session that does not take what its kernels print, so that the host logs it. */
   const printLines = async (count: number): Promise<void> => {
@@ -232,25 +240,28 @@ describe('a stranger among guests', () => {
     client.close();
   };
 
-  // Without the order that shared_table.test.ts tests, an honest guest keeps 4 to 8 % beside endless kernels, and 2 to
-  // 4 % beside fills. Other work on the machine takes rounds, too, so both shares need a quiet one.
+  // With the order of turns that shared_table.test.ts tests, the honest guest keeps 19 to 50 % of its rounds; without
+  // that order, 1 to 4 %. The guest has one processor, so that it also sleeps while it waits when it is alone.
+  // With several, a guest that is alone spins and does ten times the rounds of any guest that shares the
+  // processors, so no order of turns could reach the bound. Other work on the machine also costs rounds.
   const busy = process.env['VGPU_TEST_LONG'] === '1' ? false : 'needs a quiet machine: VGPU_TEST_LONG=1';
-  for (const [what, least] of [
-    ['endless', 0.15],
-    ['fill', 0.06],
-    ['compile', 0.06],
-  ] as const) {
+  for (const what of ['endless', 'fill', 'compile']) {
     it(`leaves an honest guest its rounds beside 16 sessions of another peer that ${what}`, {
       skip: busy,
     }, async () => {
       await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
-      const rounds = async (): Promise<number> => Number((await run('rounds', '1200'))[0]);
+      const rounds = async (): Promise<number> => {
+        const words = ['-c', PROCESSOR, builtFile('programs/stranger'), 'rounds', '1200'];
+        const ended = await runProgram('taskset', words, { env: env() });
+        assert.equal(ended.code, 0, ended.stderr);
+        return Number(ended.stdout);
+      };
       const alone = await rounds();
       for (let i = 0; i < 16; i++) await leave([what], { VGPU_HOST: `tcp:127.0.0.1:${PORT}` });
       // The machine may do something else: of several tries the best one counts.
       const tries: number[] = [];
-      while (tries.length < 4 && !tries.some((beside) => beside > least * alone)) tries.push(await rounds());
-      assert.ok(Math.max(...tries) > least * alone, `${tries} rounds of ${alone}`);
+      while (tries.length < 4 && !tries.some((beside) => beside > 0.15 * alone)) tries.push(await rounds());
+      assert.ok(Math.max(...tries) > 0.15 * alone, `${tries} rounds of ${alone}`);
     });
   }
 

@@ -2,6 +2,7 @@
  * stranger WHAT [NUMBER]: a guest that other guests have to live beside, and an honest one. One word a line:
  *
  *   endless        launches a kernel without an end, prints "launched" and sleeps
+ *   blocks         launches a grid of two billion blocks that do nothing, prints "launched" and sleeps
  *   fill           fills 64 MiB of device memory and copies them, without an end; prints "launched" before
  *   queue N        launches N kernels of about a second each, prints "launched" and sleeps
  *   compile        loads and unloads a long module, without an end; prints "launched" before
@@ -30,6 +31,8 @@ typedef uint64_t address;
 static const char endless_ptx[] = HEAD ".visible .entry k(.param .u64 p) {\n"
                                        " .reg .u32 %r<2>;\n mov.u32 %r1, 1;\n"
                                        "L: add.u32 %r1, %r1, 1;\n bra L;\n ret; }\n";
+
+static const char empty_ptx[] = HEAD ".visible .entry k(.param .u64 p) { ret; }\n";
 
 static const char add_ptx[] =
     HEAD ".visible .entry k(.param .u64 p) {\n"
@@ -296,6 +299,10 @@ int main(int count, char **words) {
   if (strcmp(what, "endless") == 0) {
     void *function = function_of(endless_ptx, &result);
     if (result == 0) result = launch(function, 4, 32, 0);
+    if (result == 0) sleep_for_ever();
+  } else if (strcmp(what, "blocks") == 0) {
+    void *function = function_of(empty_ptx, &result);
+    if (result == 0) result = launch(function, 0x7fffffff, 32, 0);
     if (result == 0) sleep_for_ever();
   } else if (strcmp(what, "fill") == 0) {
     result = fill();

@@ -155,13 +155,14 @@ function check(
     'd over c': [...all.c.slice(1), ...all.d.slice(nc - 1)],
     'd over a': [...all.a, ...all.b, ...all.d].slice(0, nd),
   }[of];
-  // into shared memory word by word, and out of it
-  const copy = (from: string, to: string, bytes: number, way: string): string =>
-    Array.from(
-      { length: Math.ceil(bytes / 4) },
-      (_, i) =>
-        `ld.${way === 'in' ? 'global' : 'shared'}.b32 %w, [${from}+${i * 4}]; st.${way === 'in' ? 'shared' : 'global'}.b32 [${to}+${i * 4}], %w;`,
-    ).join('\n');
+  // Into shared memory, and out of it. LLVM took an hour for a load and a store of each word.
+  const copy = (number: number, bytes: number, way: 'in' | 'out'): string => `
+mov.u32 %i, %tid.x; shl.b32 %i, %i, 2;
+copy${number}: setp.ge.u32 %more, %i, ${bytes}; @%more bra copied${number};
+cvt.u64.u32 %rd8, %i; add.u64 %rd8, %rd8, %rd${number}; add.u32 %j, %i, %s${number};
+${way === 'in' ? 'ld.global.b32 %w, [%rd8]; st.shared.b32 [%j], %w;' : 'ld.shared.b32 %w, [%j]; st.global.b32 [%rd8], %w;'}
+add.u32 %i, %i, 128; bra copy${number};
+copied${number}: bar.warp.sync 0xffffffff;`;
   const offsets = buffers.map((_, i) =>
     buffers.slice(0, i).reduce((sum, one) => sum + Math.ceil(one.length / 64) * 64, 0),
   );
@@ -171,11 +172,11 @@ function check(
   const text = `.version 8.4\n.target sm_90\n.address_size 64
 .entry k(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d)
 {
-.reg .b64 %rd<8>; .reg .b32 %s<4>; .reg .b32 %w, %n; .reg .pred %more; .reg .${ab.register} %a<8>; .reg .${ab.register} %b<8>;
+.reg .b64 %rd<9>; .reg .b32 %s<4>; .reg .b32 %i, %j, %w, %n; .reg .pred %more; .reg .${ab.register} %a<8>; .reg .${ab.register} %b<8>;
 .reg .${c.register} %c<8>; .reg .${d.register} %d<8>;
 .shared .align 128 .b8 kept[16384];
 ld.param.u64 %rd0, [a]; ld.param.u64 %rd1, [b]; ld.param.u64 %rd2, [c]; ld.param.u64 %rd3, [d];
-${shared ? padded.map((one, i) => `mov.u32 %s${i}, kept; add.u32 %s${i}, %s${i}, ${offsets[i]};\n${i < 3 ? copy(`%rd${i}`, `%s${i}`, one.length, 'in') : ''}`).join('\n') : ''}
+${shared ? padded.map((one, i) => `mov.u32 %s${i}, kept; add.u32 %s${i}, %s${i}, ${offsets[i]};\n${i < 3 ? copy(i, one.length, 'in') : ''}`).join('\n') : ''}
 ${space === 'generic' ? [0, 1, 2, 3].map((i) => `cvt.u64.u32 %rd${4 + i}, %s${i}; cvta.shared.u64 %rd${4 + i}, %rd${4 + i};`).join('\n') : ''}
 ${first}
 mov.b32 %n, 2;
@@ -189,7 +190,7 @@ wmma.store.d.sync.aligned.${ld}.${shape}${suffix}.${how.d} [${at(3)}], ${list(of
 sub.u32 %n, %n, 1;
 setp.ne.u32 %more, %n, 0;
 @%more bra again;
-${shared ? copy('%s3', '%rd3', padded[3]?.length ?? 0, 'out') : ''}
+${shared ? copy(3, padded[3]?.length ?? 0, 'out') : ''}
 ret;
 }
 `;

@@ -228,8 +228,9 @@ struct ptx_function {
   uint8_t *x_written; /* of each entry of x: 1 if it is a register that is written */
   uint8_t *widths;    /* of the register at each 64 bytes of the frame: bytes of a lane, 0 for a predicate */
   uint32_t heat, hot; /* branches that it has made, and those after which it is compiled (run/region.h) */
-  bool asked;         /* it was given to the compiler, or cannot be */
-  struct ptx_compiled *compiled;
+  /* [1]: for launches whose blocks have rows of a multiple of 16 threads. */
+  bool asked[2]; /* it was given to the compiler, or cannot be */
+  struct ptx_compiled *compiled[2];
   uint8_t visit;
 };
 

@@ -11,6 +11,8 @@ enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_MOST = 1 << 17 };
 
 #define MOST_INLINE 400u      /* instructions of a function in which each access has its own checks */
 #define MOST_STACK (1u << 20) /* bytes */
+/* Of ptx_emit.flushed: with 128 groups and 128 registers held at each, LLVM took four times as long. */
+#define MOST_FLUSHED 1000u
 
 #define SAY(...) ptx_say(&e->text, __VA_ARGS__)
 
@@ -51,13 +53,14 @@ static uint32_t frame(struct ptx_emit *e, uint32_t place) {
 }
 static bool holds(const struct ptx_emit *e, uint32_t place) {
   const struct ptx_held *h = &e->held[place / 64];
-  return h->value != 0 || h->sum.index != 0;
+  return h->value != 0 || h->sum.index != 0 || h->sum.line;
 }
 static void hold(struct ptx_emit *e, uint32_t place, uint32_t value, bool dirty) {
   if (!holds(e, place)) e->holding[e->holding_count++] = place;
   e->held[place / 64] = (struct ptx_held){.value = value, .dirty = dirty};
 }
 static void forget(struct ptx_emit *e) {
+  e->scope++;
   while (e->holding_count > 0) e->held[e->holding[--e->holding_count] / 64] = (struct ptx_held){0};
 }
 static uint32_t load(struct ptx_emit *e, uint32_t place) {
@@ -72,22 +75,26 @@ static void store(struct ptx_emit *e, uint32_t place, uint32_t value) {
   if (bits == 1) SAY("store i32 %%v%u, ptr %%v%u\n", value, to);
   else SAY("store <32 x i%u> %%v%u, ptr %%v%u, align 64\n", bits, value, to);
 }
+/* A sum as a vector of 64 bits; or a line of 32 bits. */
+static uint32_t value_of(struct ptx_emit *e, const struct ptx_sum *sum, uint32_t bits) {
+  uint32_t value = ptx_emit_index(e, sum);
+  if (bits == 32) return value;
+  value = ptx_emit_value(e, "%s <32 x i32> %%v%u to <32 x i64>", sum->is_signed ? "sext" : "zext", value);
+  if (sum->shift > 0)
+    value = ptx_emit_value(e, "shl <32 x i64> %%v%u, %%v%u", value, ptx_emit_splat(e, 64, sum->shift));
+  return sum->base == 0
+             ? value
+             : ptx_emit_value(e, "add <32 x i64> %%v%u, %%v%u", value, ptx_emit_spread(e, 64, sum->base));
+}
 /* The present value of a place. */
 static uint32_t present(struct ptx_emit *e, uint32_t place) {
   struct ptx_held *h = &e->held[place / 64];
   if (h->value != 0) return h->value;
-  if (h->sum.index == 0) {
-    uint32_t value = load(e, place);
-    if (!e->aside) hold(e, place, value, false);
-    return value;
-  }
-  uint32_t value = ptx_emit_value(e, "%s <32 x i32> %%v%u to <32 x i64>", h->sum.is_signed ? "sext" : "zext",
-                                  h->sum.index);
-  if (h->sum.shift > 0)
-    value = ptx_emit_value(e, "shl <32 x i64> %%v%u, %%v%u", value, ptx_emit_splat(e, 64, h->sum.shift));
-  if (h->sum.base != 0)
-    value = ptx_emit_value(e, "add <32 x i64> %%v%u, %%v%u", value, ptx_emit_spread(e, 64, h->sum.base));
-  if (!e->aside) h->value = value;
+  bool held = holds(e, place);
+  uint32_t value = held ? value_of(e, &h->sum, width_of(e, place)) : load(e, place);
+  if (e->aside) return value;
+  if (held) h->value = value;
+  else hold(e, place, value, false);
   return value;
 }
 /* The frame gets the present value of a place, if it has another one. */
@@ -116,17 +123,24 @@ uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
   return ptx_emit_splat(e, bits, value);
 }
 
-uint32_t ptx_emit_scalar(struct ptx_emit *e, uint32_t reference) {
+bool ptx_emit_is_scalar(const struct ptx_emit *e, uint32_t reference) {
   reference = ptx_plan_source(e->plan, reference);
-  uint32_t place = reference & ~3u;
-  bool constant = (reference & 3) == REF_CONSTANT;
-  if (!constant && ((reference & 3) != REF_FRAME || e->plan->constant[place / 64] != PTX_UNIFORM)) return 0;
-  uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%%c, i64 %u", constant ? 'k' : 'r', place);
+  return (reference & 3) == REF_CONSTANT ||
+         ((reference & 3) == REF_FRAME && e->plan->constant[(reference & ~3u) / 64] == PTX_UNIFORM);
+}
+uint32_t ptx_emit_scalar(struct ptx_emit *e, uint32_t reference) {
+  if (!ptx_emit_is_scalar(e, reference)) return 0;
+  reference = ptx_plan_source(e->plan, reference);
+  const char *where = (reference & 3) == REF_CONSTANT ? "k" : "settled";
+  uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%%s, i64 %u", where, reference & ~3u);
   return ptx_emit_value(e, "load i64, ptr %%v%u", at);
 }
 
-struct ptx_sum ptx_emit_sum_of(const struct ptx_emit *e, uint32_t reference) {
-  return (reference & 3) == REF_FRAME ? e->held[(reference & ~3u) / 64].sum : (struct ptx_sum){0};
+struct ptx_sum ptx_emit_sum_of(struct ptx_emit *e, uint32_t reference) {
+  if ((reference & 3) != REF_FRAME) return (struct ptx_sum){0};
+  struct ptx_sum *sum = &e->held[(reference & ~3u) / 64].sum;
+  if (sum->line && sum->index == 0) sum->index = ptx_emit_index(e, sum);
+  return *sum;
 }
 
 uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference) {
@@ -239,26 +253,44 @@ static void visit(struct ptx_emit *e, const struct ptx_instruction *in, bool aft
   ptx_plan_visit(e->plan->function, in, move, &s);
 }
 
-/* Calls the interpreter for an instruction whose operands are in the frame. Returns the number of the label.
+/*
+ * Calls the interpreter for an instruction whose operands are in the frame, if there are lanes for it.
+ * Returns the number of the label.
  */
 static uint32_t call(struct ptx_emit *e, uint32_t pc) {
+  uint32_t lanes = ptx_emit_active(e), on = e->next++, some = e->next++;
+  if (e->guards != 0)
+    SAY("br i1 %%v%u, label %%q%u, label %%l%u\nl%u:\n", ptx_emit_value(e, "icmp eq i32 %%v%u, 0", lanes), on,
+        some, some);
   uint32_t done = ptx_emit_value(
-      e, "call i32 %%step(ptr nocapture %%c, ptr nocapture %%r, i32 %u, i32 %%v%u)", pc, ptx_emit_active(e));
-  uint32_t fault = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", done), on = e->next++;
+      e, "call i32 %%step(ptr nocapture %%c, ptr nocapture %%r, i32 %u, i32 %%v%u)", pc, lanes);
+  uint32_t fault = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", done);
   SAY("br i1 %%v%u, label %%fault, label %%q%u, !prof !1\nq%u:\n", fault, on, on);
   return on;
 }
 
 void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
   visit(e, in, false, NULL);
-  uint32_t some = e->next++, done = e->next++;
-  if (e->guards != 0) {
-    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", ptx_emit_active(e));
-    SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", none, done, some, some);
-  }
   call(e, pc);
-  if (e->guards != 0) SAY("br label %%l%u\nl%u:\n", done, done);
   visit(e, in, true, NULL);
+}
+
+bool ptx_emit_rest(struct ptx_emit *e, uint32_t pc, uint32_t refused) {
+  /* In a loop, a guarded load can have no lanes and an invalid address each time, and then needs no call. */
+  if (e->rest == 0 || e->guards != 0 || e->flushed + e->holding_count > MOST_FLUSHED) return false;
+  e->flushed += e->holding_count;
+  uint32_t rest = e->next++, on = e->next++;
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !1\nl%u:\n", refused, rest, on, rest);
+  e->aside = e->rests = true;
+  for (uint32_t i = 0; i < e->holding_count; i++) flush(e, e->holding[i]);
+  SAY("store i32 %%v%u, ptr %%p_seen\n", ptx_emit_value(e, "load i32, ptr %%seen"));
+  uint32_t done =
+      ptx_emit_value(e, "call i32 %%rest(ptr nocapture %%c, ptr nocapture %%r, i32 %u, i32 %u)", pc, e->end);
+  SAY("store i32 %%v%u, ptr %%seen\n", ptx_emit_value(e, "load i32, ptr %%p_seen"));
+  SAY("br i1 %%v%u, label %%fault, label %%l%u, !prof !1\nl%u:\n",
+      ptx_emit_value(e, "icmp eq i32 %%v%u, 0", done), e->rest, on);
+  e->aside = false;
+  return true;
 }
 
 struct joining {
@@ -308,9 +340,10 @@ static void see(struct ptx_emit *e, const struct ptx_instruction *in) {
 }
 
 static void fetched(struct ptx_emit *e, const struct ptx_instruction *in, const void *data) {
-  const struct ptx_fetched *f = data;
+  uint32_t value[PTX_FETCHED_ELEMENTS];
+  ptx_emit_fetched(e, in, data, value);
   for (uint32_t k = 0; k < in->x_count; k++)
-    ptx_emit_write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, f->value[k]);
+    ptx_emit_write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, value[k]);
 }
 
 static void exchanged(struct ptx_emit *e, const struct ptx_instruction *in, const void *data) {
@@ -322,7 +355,9 @@ static void memory(struct ptx_emit *e, const struct ptx_instruction *in, uint32_
   see(e, in);
   const struct ptx_fetched *f = in->kind == K_LOAD ? ptx_emit_load(e, in, pc) : NULL;
   uint32_t slow, done, stores = 0, old = in->kind == K_ATOM ? ptx_emit_atomic(e, in, pc, &slow) : 0;
-  if (old != 0) {
+  if (f != NULL && f->slow == PTX_NEVER) {
+    fetched(e, in, f);
+  } else if (old != 0) {
     ptx_emit_either(e, in, pc, slow, exchanged, &old);
   } else if (f != NULL) {
     ptx_emit_either(e, in, pc, f->slow, fetched, f);
@@ -351,12 +386,22 @@ static uint32_t address_of(struct ptx_emit *e, uint32_t reference) {
   return frame(e, reference & ~3u);
 }
 
+/* present() computes the value on demand; most addresses never need it. */
+static void hold_sum(struct ptx_emit *e, const struct ptx_instruction *in, const struct ptx_sum *sum) {
+  uint32_t bits = in->size * 8u, place = in->d & ~3u;
+  if (merges(e, place)) {
+    ptx_emit_write(e, in->d, bits, value_of(e, sum, bits));
+    return;
+  }
+  hold(e, place, 0, true);
+  e->held[place / 64].sum = *sum;
+}
+
 static void arithmetic(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
   struct ptx_sum sum;
   if (in->size == 8 && !merges(e, in->d & ~3u) && width_of(e, in->d & ~3u) == 64 &&
       ptx_emit_sum(e, in, &sum)) {
-    hold(e, in->d & ~3u, 0, true);
-    e->held[(in->d & ~3u) / 64].sum = sum; /* computed where it is needed: addresses often are not */
+    hold_sum(e, in, &sum);
     return;
   }
   uint32_t bits = in->size * 8u, value = ptx_emit_native(e, in);
@@ -426,10 +471,13 @@ static void instruction(struct ptx_emit *e, uint32_t pc) {
   e->own = in->guard != 0;
   e->guards = guard_of(e, in);
   e->guard = e->guards == 0 ? 0 : ptx_emit_lanes(e, e->guards);
-  bool done = in->kind == K_SPECIAL && ptx_emit_special(e, in);
+  struct ptx_sum sum;
+  bool done = ptx_emit_line(e, pc, &sum);
+  if (done) hold_sum(e, in, &sum);
+  else done = in->kind == K_SPECIAL && ptx_emit_special(e, in);
   bool steps = ptx_plan_steps(e->plan, in);
   if (!done && steps) memory(e, in, pc);
-  switch (steps ? K_LABEL : in->kind) {
+  switch (done || steps ? K_LABEL : in->kind) {
     case K_ALU:
       arithmetic(e, in, pc);
       break;
@@ -468,9 +516,8 @@ static void keep(struct ptx_emit *e, const uint64_t *set, uint32_t b) {
   }
 }
 
-static void leave(struct ptx_emit *e, uint32_t b, enum ptx_exit how, uint32_t pc) {
-  SAY("store i32 %u, ptr %%p_exit\nstore i32 %u, ptr %%pc\nbr label %%leave\n", b * PTX_EXITS + (uint32_t)how,
-      pc);
+static void leave(struct ptx_emit *e, uint32_t pc) {
+  SAY("store i32 %u, ptr %%pc\nbr label %%leave\n", pc);
 }
 
 static void go(struct ptx_emit *e, uint32_t b, uint32_t k) {
@@ -478,7 +525,7 @@ static void go(struct ptx_emit *e, uint32_t b, uint32_t k) {
   uint32_t next = p->blocks[b].next[k];
   if (next == PTX_NO_PC) SAY("br label %%fault\n"); /* behind the last instruction, which is a ret */
   else if (p->blocks[next].compiled) SAY("br label %%b%u\n", next);
-  else leave(e, b, (enum ptx_exit)(PTX_EXIT_NEXT + k), p->blocks[next].from);
+  else leave(e, p->blocks[next].from);
 }
 
 static void straight(struct ptx_emit *e, uint32_t from, uint32_t to) {
@@ -553,12 +600,10 @@ static void repeat(struct ptx_emit *e, uint32_t b, uint32_t taken) {
       b, again, b);
   count(e, b, true, 's', ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", block->from));
   e->part = active;
-  e->repeats = true;
   e->kept[0] = e->kept[1] = e->plan->live_end + (size_t)b * e->plan->words;
   straight(e, block->from, block->to - 1);
   SAY("%%v%u = add i32 %%v%u, 0\n", again, guard_of(e, &e->plan->code[block->to - 1]));
   e->part = 0;
-  e->repeats = false;
   keep(e, e->plan->live_end, b);
   forget(e);
   SAY("br i1 %%v%u, label %%n%u, label %%w%u\nw%u:\nbr label %%y%u\n",
@@ -585,7 +630,7 @@ static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
   count(e, b, back, 'g', 0);
   go(e, b, 1);
   SAY("x%u:\n", b);
-  leave(e, b, PTX_EXIT_BRANCH, pc);
+  leave(e, pc);
   if (guards != 0) {
     SAY("n%u:\n", b);
     go(e, b, 0);
@@ -600,7 +645,7 @@ static void block(struct ptx_emit *e, uint32_t b) {
   if (p->code[pc].kind == K_LABEL) {
     uint32_t meets = ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", pc);
     SAY("br i1 %%v%u, label %%m%u, label %%e%u\nm%u:\n", meets, b, b, b);
-    leave(e, b, PTX_EXIT_BEGIN, pc);
+    leave(e, pc);
     pc++;
   } else if (block->meets) {
     uint32_t members;
@@ -609,13 +654,22 @@ static void block(struct ptx_emit *e, uint32_t b) {
     uint32_t missing = ptx_emit_value(e, "and i32 %%v%u, %u", away, members);
     uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", missing);
     SAY("br i1 %%v%u, label %%e%u, label %%m%u\nm%u:\n", none, b, b, b);
-    leave(e, b, PTX_EXIT_BEGIN, pc);
+    leave(e, pc);
   } else {
     SAY("br label %%e%u\n", b);
   }
   SAY("e%u:\n", b);
   bool branches = p->code[block->to - 1].kind == K_BRA;
+  /* Arms use values that the block has computed. */
+  e->rest = block->arm[0] != PTX_NO_PC ? 0 : e->next++;
+  e->rests = false;
   straight(e, pc, block->to - branches);
+  if (e->rests) {
+    keep(e, p->live_end, b);
+    SAY("br label %%l%u\nl%u:\n", e->rest, e->rest);
+    forget(e);
+  }
+  e->rest = 0;
   if (branches) {
     branch(e, b, block->to - 1);
   } else {
@@ -635,10 +689,12 @@ static void begin(struct ptx_emit *e) {
       {"size", "i64", offsetof(struct ptx_region_call, shared_bytes)},
       {"regions", "ptr", offsetof(struct ptx_region_call, regions)},
       {"step", "ptr", offsetof(struct ptx_region_call, step)},
+      {"rest", "ptr", offsetof(struct ptx_region_call, rest)},
       {"code", "ptr", offsetof(struct ptx_region_call, code)},
       {"alu", "ptr", offsetof(struct ptx_region_call, alu)},
       {"tid", "ptr", offsetof(struct ptx_region_call, tid)},
       {"block", "ptr", offsetof(struct ptx_region_call, block)},
+      {"settled", "ptr", offsetof(struct ptx_region_call, settled)},
       {"living", "i32", offsetof(struct ptx_region_call, living)},
       {"mask", "i32", offsetof(struct ptx_region_call, mask)},
       {"entry", "i32", offsetof(struct ptx_region_call, entry)},
@@ -666,7 +722,6 @@ static void begin(struct ptx_emit *e) {
     SAY("store i32 %%i_%s, ptr %%%s\n", name, name);
   }
   SAY("%%bd = alloca <64 x i64>, align 64\n%%bo = alloca <32 x i64>, align 64\n%%pc = alloca i32\n");
-  SAY("%%p_exit = getelementptr i8, ptr %%c, i64 %zu\n", offsetof(struct ptx_region_call, exit));
   SAY("switch i32 %%entry, label %%fault [\n");
   for (uint32_t b = 0; b < p->block_count; b++) {
     if (p->blocks[b].entered) SAY("i32 %u, label %%in%u\n", p->blocks[b].entry, b);
@@ -686,8 +741,8 @@ static void begin(struct ptx_emit *e) {
 bool ptx_emit_function(struct ptx_emit *e) {
   e->held = calloc(e->plan->function->frame_bytes / 64 + 1, sizeof *e->held);
   e->holding = malloc((e->plan->place_count + 1) * sizeof *e->holding);
-  e->text.full = e->held == NULL || e->holding == NULL;
-  e->next = 1;
+  e->text.full = !ptx_affine_find(e) || e->held == NULL || e->holding == NULL;
+  e->next = e->scope = 1;
   ptx_emit_prelude(&e->text, e->plan->function->code_count > MOST_INLINE);
   begin(e);
   for (uint32_t b = 0; b < e->plan->block_count && !e->text.full; b++) {
@@ -699,5 +754,6 @@ bool ptx_emit_function(struct ptx_emit *e) {
   SAY("!0 = !{!\"branch_weights\", i32 4000, i32 1}\n!1 = !{!\"branch_weights\", i32 1, i32 4000}\n");
   free(e->held);
   free(e->holding);
+  free(e->affine);
   return !e->text.full;
 }

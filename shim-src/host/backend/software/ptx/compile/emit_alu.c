@@ -4,25 +4,19 @@
 #include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/compile/emit.h"
 
-struct operation {
-  uint32_t op, type; /* of the interpreter's table; op OP_NONE: a conversion, `type` from `from` */
-  uint32_t from;
-};
-
-/* The table's entry for the function that the interpreter would call. */
-static bool identify(const struct ptx_instruction *in, struct operation *o) {
+bool ptx_emit_identify(const struct ptx_instruction *in, struct ptx_emit_operation *o) {
   const struct ptx_alu *alu = ptx_alu_best();
   for (uint32_t op = 1; op < OP_OPERATIONS; op++) {
     for (uint32_t type = 0; type < T_TYPES; type++) {
       if (alu->operation[op][type] != in->u.lanes) continue;
-      *o = (struct operation){.op = op, .type = type};
+      *o = (struct ptx_emit_operation){.op = op, .type = type};
       return true;
     }
   }
   for (uint32_t to = 0; to < T_TYPES; to++) {
     for (uint32_t from = 0; from < T_TYPES; from++) {
       if (alu->convert[to][from] != in->u.lanes) continue;
-      *o = (struct operation){.op = OP_NONE, .type = to, .from = from};
+      *o = (struct ptx_emit_operation){.op = OP_NONE, .type = to, .from = from};
       return true;
     }
   }
@@ -162,11 +156,21 @@ static uint32_t insert_field(struct ptx_emit *e, uint32_t x, uint32_t to, uint32
   return two(e, "xor", 32, to, two(e, "and", 32, apart, mask));
 }
 
-static uint32_t funnel(struct ptx_emit *e, uint32_t low, uint32_t high, uint32_t n, bool left, uint32_t m) {
-  if ((m & M_WRAP) != 0)
+/*
+ * Variable amounts are hidden from LLVM. If LLVM 19 proves only late that an amount is 0, as in
+ * fshl(x, y, fshl(0, 1, n)), it emits a shift by 32, whose result is undefined, with AVX2, and with
+ * AVX-512 without VBMI2, as x86-64-v4 is. LLVM 14 does not.
+ */
+static uint32_t funnel(struct ptx_emit *e, const struct ptx_instruction *in, bool left) {
+  uint32_t low = ptx_emit_read(e, in->a, 32), high = ptx_emit_read(e, in->b, 32), amount;
+  uint32_t n = ptx_emit_read(e, in->c, 32);
+  if ((in->m & M_WRAP) != 0) {
+    if (!ptx_emit_constant(e, in->c, &amount)) n = ptx_emit_unknown(e, 32, n);
+    else if (amount % 32 == 0) return left ? high : low;
     return ptx_emit_value(
         e, "call <32 x i32> @llvm.fsh%c.v32i32(<32 x i32> %%v%u, <32 x i32> %%v%u, <32 x i32> %%v%u)",
         left ? 'l' : 'r', high, low, n);
+  }
   uint32_t most = ptx_emit_splat(e, 32, 32);
   n = choose(e, 32, compare(e, "ugt", 32, n, most), most, n);
   uint32_t wide = two(e, "shl", 64, cast(e, "zext", 32, high, 64), ptx_emit_splat(e, 64, 32));
@@ -216,7 +220,8 @@ static uint32_t dot4(struct ptx_emit *e, uint32_t x, uint32_t y, uint32_t sum, u
   return two(e, "add", 32, sum, piece(e, 16, low, high, 0, 32));
 }
 
-static uint32_t integer(struct ptx_emit *e, const struct ptx_instruction *in, const struct operation *o) {
+static uint32_t integer(struct ptx_emit *e, const struct ptx_instruction *in,
+                        const struct ptx_emit_operation *o) {
   uint32_t bits = ptx_type_bytes((enum ptx_type)o->type) * 8;
   bool with_sign = is_signed(o->type);
 #define A ptx_emit_read(e, in->a, bits)
@@ -264,7 +269,8 @@ static uint32_t integer(struct ptx_emit *e, const struct ptx_instruction *in, co
   }
 }
 
-static uint32_t plain_bits(struct ptx_emit *e, const struct ptx_instruction *in, const struct operation *o) {
+static uint32_t plain_bits(struct ptx_emit *e, const struct ptx_instruction *in,
+                           const struct ptx_emit_operation *o) {
   uint32_t bits = in->size * 8u;
   switch (o->op) {
     case OP_MOV:
@@ -293,7 +299,7 @@ static uint32_t plain_bits(struct ptx_emit *e, const struct ptx_instruction *in,
       return lop3(e, A, B, C, in->m);
     case OP_SHF_L:
     case OP_SHF_R:
-      return funnel(e, A, B, C, o->op == OP_SHF_L, in->m);
+      return funnel(e, in, o->op == OP_SHF_L);
     case OP_BMSK: {
       uint32_t position = A, length = B, wraps = (in->m & M_WRAP) != 0;
       if (wraps) position = low_bits(e, position, 31), length = low_bits(e, length, 31);
@@ -328,7 +334,8 @@ static uint32_t plain_bits(struct ptx_emit *e, const struct ptx_instruction *in,
   }
 }
 
-static uint32_t floating(struct ptx_emit *e, const struct ptx_instruction *in, const struct operation *o) {
+static uint32_t floating(struct ptx_emit *e, const struct ptx_instruction *in,
+                         const struct ptx_emit_operation *o) {
   uint32_t bits = o->type == T_F32 ? 32 : 64;
   const char *type = float_of(bits);
   /* A NaN of 64 bits is that of an operand, and LLVM may exchange them or change their signs. */
@@ -377,7 +384,8 @@ static uint32_t floating(struct ptx_emit *e, const struct ptx_instruction *in, c
 #undef C
 
 /* Between floats and 16 bits, if that does not round, or to the nearest. */
-static uint32_t halved(struct ptx_emit *e, const struct ptx_instruction *in, const struct operation *o) {
+static uint32_t halved(struct ptx_emit *e, const struct ptx_instruction *in,
+                       const struct ptx_emit_operation *o) {
   if ((in->m & (M_SAT | M_RELU)) != 0) return 0;
   if (o->type == T_F32 && o->from == T_F16) {
     uint32_t x = ptx_emit_read(e, in->a, 16);
@@ -395,7 +403,8 @@ static uint32_t halved(struct ptx_emit *e, const struct ptx_instruction *in, con
   return choose(e, 16, nan, ptx_emit_splat(e, 16, 0x7fff), h);
 }
 
-static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in, const struct operation *o) {
+static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in,
+                          const struct ptx_emit_operation *o) {
   uint32_t half = halved(e, in, o);
   if (half != 0) return half;
   if (!is_integer(o->from) || (in->m & M_SAT) != 0) return 0;
@@ -422,17 +431,17 @@ static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in, 
   return to == 8 ? cast(e, is_signed(o->type) ? "sext" : "zext", 8, x, 16) : x;
 }
 
-/* A constant of 32 bits; else `none`. */
-static uint32_t constant_of(const struct ptx_emit *e, uint32_t reference, uint32_t none) {
-  uint32_t value = none, source = ptx_plan_source(e->plan, reference);
-  if ((source & 3) == REF_CONSTANT) memcpy(&value, e->constants + (source & ~3u), sizeof value);
-  return value;
+bool ptx_emit_constant(const struct ptx_emit *e, uint32_t reference, uint32_t *value) {
+  uint32_t source = ptx_plan_source(e->plan, reference);
+  if ((source & 3) != REF_CONSTANT) return false;
+  memcpy(value, e->constants + (source & ~3u), sizeof *value);
+  return true;
 }
 
 bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct ptx_sum *sum) {
-  struct operation o;
+  struct ptx_emit_operation o;
   uint32_t scalar, factor, other = PTX_NONE;
-  if (!identify(in, &o)) return false;
+  if (!ptx_emit_identify(in, &o)) return false;
   switch (o.op) {
     case OP_NONE:
       if (!is_integer(o.type) || (o.from != T_U32 && o.from != T_S32) || (in->m & M_SAT) != 0) return false;
@@ -440,9 +449,8 @@ bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct p
       return true;
     case OP_MUL_WIDE:
     case OP_MAD_WIDE:
-      factor = constant_of(e, in->b, 0);
-      if ((o.type != T_U32 && o.type != T_S32) || factor == 0 || factor >> PTX_SUM_SHIFT > 1 ||
-          (factor & (factor - 1)) != 0)
+      if ((o.type != T_U32 && o.type != T_S32) || !ptx_emit_constant(e, in->b, &factor) || factor == 0 ||
+          factor >> PTX_SUM_SHIFT > 1 || (factor & (factor - 1)) != 0)
         return false;
       *sum = (struct ptx_sum){.index = ptx_emit_read(e, in->a, 32),
                               .shift = (uint32_t)__builtin_ctz(factor),
@@ -452,8 +460,9 @@ bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct p
       break;
     case OP_SHL:
       *sum = ptx_emit_sum_of(e, in->a);
-      factor = constant_of(e, in->b, ~0u);
-      if (sum->index == 0 || sum->base != 0 || factor > PTX_SUM_SHIFT - sum->shift) return false;
+      if (sum->index == 0 || sum->base != 0 || !ptx_emit_constant(e, in->b, &factor) ||
+          factor > PTX_SUM_SHIFT - sum->shift)
+        return false;
       sum->shift += factor;
       return true;
     case OP_ADD:
@@ -470,8 +479,8 @@ bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct p
 }
 
 uint32_t ptx_emit_native(struct ptx_emit *e, const struct ptx_instruction *in) {
-  struct operation o;
-  if (!identify(in, &o)) return 0;
+  struct ptx_emit_operation o;
+  if (!ptx_emit_identify(in, &o)) return 0;
   if (o.op == OP_NONE) return converted(e, in, &o);
   uint32_t r = plain_bits(e, in, &o);
   if (r != 0) return r;

@@ -9,19 +9,10 @@
 #define SAY(...) ptx_say(&e->text, __VA_ARGS__)
 
 bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in) {
-  if (in->size != 4) return false;
-  if (in->m >= SR_TID_X && in->m <= SR_TID_Z) {
-    uint32_t at =
-        ptx_emit_value(e, "getelementptr i8, ptr %%tid, i64 %u", (in->m - SR_TID_X) * PTX_LANES * 4);
-    ptx_emit_write(e, in->d, 32, ptx_emit_value(e, "load <32 x i32>, ptr %%v%u, align 4", at));
-    return true;
-  }
-  if (in->m >= SR_CTAID_X && in->m <= SR_CTAID_Z) {
-    uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%block, i64 %u", (in->m - SR_CTAID_X) * 4);
-    ptx_emit_write(e, in->d, 32, ptx_emit_spread(e, 32, ptx_emit_value(e, "load i32, ptr %%v%u", at)));
-    return true;
-  }
-  return false;
+  if (in->size != 4 || in->m < SR_TID_X || in->m > SR_TID_Z) return false;
+  uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%tid, i64 %u", (in->m - SR_TID_X) * PTX_LANES * 4);
+  ptx_emit_write(e, in->d, 32, ptx_emit_value(e, "load <32 x i32>, ptr %%v%u, align 4", at));
+  return true;
 }
 
 /* A shuffle of all lanes; `data`: the lane that each lane reads from, and which of them are inside. */

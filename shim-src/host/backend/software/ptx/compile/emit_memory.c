@@ -1,9 +1,9 @@
 /*
- * Loads and stores of single elements and vectors up to 16 bytes. The addresses of 32 lanes are side by side
- * in each half of the warp, or equal in it, or anywhere in one range of memory; all else is done by `step`.
- * If a guard or a branch names lanes, only these are compared, and accessed with a mask.
- * Loads of a block with one address register are one group: the first one compares the addresses and reads
- * for all.
+ * Loads and stores of single elements and vectors up to 16 bytes. The lanes of each half of the warp access
+ * places side by side, or one place (loads), or places anywhere in one range of memory; all else is done by
+ * `step`. If the address is a line (emit_affine.c), the form is known when the code is emitted. Loads of a
+ * block with one address register are one group: the first one checks the addresses, and unless they are a
+ * line, reads for all.
  */
 #include <string.h>
 
@@ -17,8 +17,8 @@
 #define MOST_EXTENT 4096 /* bytes between the loads of a group */
 #define MOST_ELEMENTS 32u
 /*
- * Instructions of a function whose loads from constant addresses are compiled: with the 64 of SHA-256, LLVM
- * takes three times as long.
+ * Most instructions of a function whose accesses to constant addresses are compiled: with the 64 of SHA-256,
+ * LLVM takes three times as long.
  */
 #define MOST_FIXED 1000u
 
@@ -27,27 +27,29 @@ struct access {
   uint32_t pc[PTX_FETCHED_TOGETHER], count, elements;
   int64_t low, high; /* from the address register to the first byte, and behind the last */
   uint32_t align;
-  uint32_t step; /* bytes of each access; 0: they differ, or no step of the address is as long */
+  uint32_t step; /* bytes of each access; 0: sizes differ, or are no multiple of 1 << shift */
   bool global;
   uint32_t lanes, base, size, memory; /* values */
   /*
-   * The first byte of a lane is at the place ((address + from) << shift) - origin of the memory. Bits of
-   * `address`; if they are fewer than 64, address + from is extended with zeros.
+   * Offset of a lane's first byte in the memory: ((address + from) << shift) - origin. `bits` is the width of
+   * `address`. If it is 32, address + from is zero-extended.
    */
   uint32_t address, bits, shift, origin;
   int64_t from;
   struct ptx_sum sum;
+  bool summed;    /* the address is computed from `sum` */
+  bool line;      /* the lanes are known to be side by side in each half, or at one place if sum.step is 0 */
   uint32_t label; /* first of LABELS numbers */
 };
 /*
  * Labels. Lanes: ALL of them or SOME, SIDE by side, OTHER than that, at the SAME place, ANYwhere; *_DO: and
- * all may access. Of atomics: EACH lane without a loop, or by a LOOP.
+ * all may access. store_line uses SIDE after the check, and SIDE_DO if all lanes are active. Of atomics: EACH
+ * lane without a loop, or by a LOOP.
  */
 enum {
   BEGIN,
   PART,
   SOME,
-  BESIDE,
   ALL,
   SIDE,
   SIDE_DO,
@@ -165,15 +167,23 @@ static void label(struct ptx_emit *e, const struct access *a, int which) {
   SAY("l%u:\n", a->label + (uint32_t)which);
 }
 
-/* How places follow from addresses. */
-static void find_form(const struct ptx_emit *e, struct access *a) {
+/* Chooses bits, from and shift, and the sum if the address has one. `lines`: the access can use a line. */
+static void find_form(struct ptx_emit *e, struct access *a, bool lines) {
   const struct ptx_instruction *in = a->member[0];
   a->bits = (in->m & ML_NARROW) != 0 ? 32 : 64;
   a->from = a->low;
-  if (a->bits == 64) a->sum = ptx_emit_sum_of(e, in->a);
-  if (a->sum.index == 0) return;
+  bool known = (in->a & 3) == REF_FRAME && ptx_emit_address_line(e, a->pc[0], &a->sum);
+  if (known && lines) {
+    int64_t step = (int64_t)a->sum.step * (1 << a->sum.shift);
+    a->line = step == 0 ? in->kind == K_LOAD || (a->count == 1 && in->x_count == 1)
+                        : step == (int64_t)a->step && a->step % (1u << a->sum.shift) == 0;
+  }
+  if (a->bits == 64 && known && !a->line) a->sum.index = ptx_emit_index(e, &a->sum);
+  if (a->bits == 64 && !known) a->sum = ptx_emit_sum_of(e, in->a);
+  a->summed = a->bits == 64 && (a->line || a->sum.index != 0);
+  if (!a->summed) return;
   a->bits = 32;
-  a->from = a->sum.is_signed ? INT32_MIN : 0; /* moves the numbers with a sign to those without */
+  a->from = a->sum.is_signed ? INT32_MIN : 0; /* bias: maps signed order to unsigned */
   a->shift = a->sum.shift;
   if (a->step % (1u << a->shift) != 0) a->step = 0;
 }
@@ -187,7 +197,7 @@ static void prepare(struct ptx_emit *e, struct access *a, uint32_t pc) {
   jump(e, a, BEGIN);
   label(e, a, BEGIN);
   a->lanes = ptx_emit_active(e);
-  a->address = a->sum.index != 0 ? a->sum.index : ptx_emit_read(e, in->a, a->bits);
+  if (!a->line) a->address = a->summed ? a->sum.index : ptx_emit_read(e, in->a, a->bits);
   if (a->global) {
     uint32_t region =
         VALUE("getelementptr i8, ptr %%regions, i64 %zu", pc % PTX_REGION_CACHE * sizeof(struct ptx_region));
@@ -200,7 +210,7 @@ static void prepare(struct ptx_emit *e, struct access *a, uint32_t pc) {
     a->memory = VALUE("getelementptr i8, ptr %%shared, i64 0");
   }
   a->origin = a->base;
-  if (a->sum.index == 0) return;
+  if (!a->summed) return;
   a->origin = VALUE("sub i64 %%v%u, %lld", a->base,
                     (long long)(a->low + (a->sum.is_signed ? -(1ll << (31 + a->shift)) : 0)));
   if (a->sum.base != 0) a->origin = VALUE("sub i64 %%v%u, %%v%u", a->origin, a->sum.base);
@@ -233,7 +243,8 @@ static struct halves halves(struct ptx_emit *e, const struct access *a, uint32_t
   struct halves h;
   uint32_t *to[2] = {&h.low, &h.high}, *place[2] = {&h.first, &h.second};
   for (uint32_t k = 0; k < 2; k++) {
-    uint32_t at = VALUE("extractelement <32 x i%u> %%v%u, i32 %u", a->bits, address, k * 16);
+    uint32_t at = k == 0 ? a->sum.low : a->sum.high;
+    if (!a->line) at = VALUE("extractelement <32 x i%u> %%v%u, i32 %u", a->bits, address, k * 16);
     *to[k] = at = VALUE("add i%u %%v%u, %lld", a->bits, at, (long long)a->from);
     if (a->bits == 32) at = VALUE("zext i32 %%v%u to i64", at);
     if (a->shift > 0) at = VALUE("shl i64 %%v%u, %u", at, a->shift);
@@ -249,37 +260,11 @@ static uint32_t within(struct ptx_emit *e, const struct access *a, const struct 
   uint32_t yes =
       VALUE("call i1 @within(i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)", h->first,
             h->second, a->base, a->size, (long long)(a->high - a->low) + 15 * (long long)step, a->align - 1);
-  if (a->sum.index == 0 || step == 0) return yes;
-  /* No index of a half is beyond 32 bits. */
+  if (!a->summed || step == 0) return yes;
+  /* The index of a half's last lane must not wrap at 32 bits. */
   uint32_t most = VALUE("call i32 @llvm.umax.i32(i32 %%v%u, i32 %%v%u)", h->low, h->high);
   uint32_t below = VALUE("icmp ule i32 %%v%u, %u", most, ~(15 * (step >> a->shift)));
   return VALUE("and i1 %%v%u, %%v%u", yes, below);
-}
-/*
- * True if the lanes that a guard or a branch names are accessed with a mask. The processor masks only words.
- * Lanes that repeat a loop are rarely side by side. With AVX2, AMD's processors store with a mask more slowly
- * than lane by lane.
- */
-static bool is_masked(const struct ptx_emit *e, const struct access *a) {
-  bool words = e->guards != 0 && !e->repeats && a->step != 0 && (a->member[0]->a & 3) == REF_FRAME &&
-               (a->member[0]->kind == K_LOAD || ptx_emit_has_avx512());
-  for (uint32_t i = 0; i < a->count; i++) words = words && a->member[i]->size >= 4;
-  return words;
-}
-/* Up to SIDE_DO if these lanes are side by side, else SOME. */
-static struct halves begin_masked(struct ptx_emit *e, struct access *a, uint32_t pc) {
-  prepare(e, a, pc);
-  choose(e, a, VALUE("icmp eq i32 %%v%u, 0", a->lanes), NONE, BESIDE);
-  label(e, a, BESIDE);
-  uint32_t r =
-      VALUE("call {i1, i64, i64} @beside%u(<32 x i%u> %%v%u, i32 %%v%u, i%u %lld, i64 %u, i64 %%v%u, "
-            "i64 %u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)",
-            a->bits, a->bits, a->address, a->lanes, a->bits, (long long)a->from, a->shift, a->origin, a->step,
-            a->base, a->size, (long long)(a->high - a->low), a->align - 1);
-  choose(e, a, VALUE("extractvalue {i1, i64, i64} %%v%u, 0", r), SIDE_DO, SOME);
-  label(e, a, SIDE_DO);
-  return (struct halves){.first = VALUE("extractvalue {i1, i64, i64} %%v%u, 1", r),
-                         .second = VALUE("extractvalue {i1, i64, i64} %%v%u, 2", r)};
 }
 /* The lanes of a half, `count` times each, as <16 * count x i1>. */
 static uint32_t mask_of(struct ptx_emit *e, const struct access *a, uint32_t half, uint32_t count) {
@@ -289,7 +274,7 @@ static uint32_t mask_of(struct ptx_emit *e, const struct access *a, uint32_t hal
   SAY(">\n");
   return r;
 }
-/* Goes on at ANY_DO with the places of all lanes in %bo, as numbers of a->bits, if they are allowed. */
+/* Stores the places of all lanes in %bo, a->bits wide. Goes on at ANY_DO if all are allowed, else at SLOW. */
 static void anywhere(struct ptx_emit *e, struct access *a) {
   uint32_t least = (uint32_t)__builtin_ctz(a->align);
   uint32_t r = VALUE("call {i1, i64} @anywhere%u(ptr %%bo, <32 x i%u> %%v%u, i%u %lld, i64 %u, i64 %%v%u, "
@@ -335,8 +320,8 @@ static uint32_t function_of(struct ptx_emit *e, size_t place) {
 typedef uint32_t elements[MOST_ELEMENTS];
 
 /*
- * If the halves of a warp access rows of a tile that are far from each other, the next block accesses what
- * follows in each row. The processor sees no order in that, so it is fetched into the cache.
+ * If the halves of a warp access distant rows of a tile, the next block accesses the following bytes of each
+ * row. The processor's own prefetching does not detect this pattern, so these bytes are prefetched.
  */
 static void fetch_ahead(struct ptx_emit *e, const struct access *a, const struct halves *h) {
   long long bytes = a->high - a->low + 15 * (long long)a->step;
@@ -350,45 +335,48 @@ static void fetch_ahead(struct ptx_emit *e, const struct access *a, const struct
   SAY("br label %%l%u\nl%u:\n", on, on);
 }
 
-static void load_sides(struct ptx_emit *e, const struct access *a, const struct halves *h, bool masked,
-                       elements to) {
-  for (uint32_t i = 0, n = 0; i < a->count; i++) {
-    const struct ptx_instruction *in = a->member[i];
-    uint32_t bits = in->size * 8u, half = 16u * in->x_count, part[2];
-    for (uint32_t k = 0; k < 2; k++) {
-      uint32_t from = at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low);
-      if (masked)
-        part[k] =
-            VALUE("call <%u x i%u> @llvm.masked.load.v%ui%u.p0(ptr %%v%u, i32 %u, <%u x i1> %%v%u, "
-                  "<%u x i%u> zeroinitializer)",
-                  half, bits, half, bits, from, total(in), half, mask_of(e, a, k, in->x_count), half, bits);
-      else part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", half, bits, from, total(in));
-    }
-    uint32_t all = e->next++;
-    SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> %%v%u, <%u x i32> <", all, half, bits, part[0],
-        half, bits, part[1], half * 2);
-    for (uint32_t k = 0; k < half * 2; k++) SAY("%si32 %u", k == 0 ? "" : ", ", k);
-    SAY(">\n");
-    for (uint32_t k = 0; k < in->x_count; k++)
-      to[n++] = extended(e, in, "<32 x i%u>", every(e, bits, all, k, in->x_count));
+/* Elements of the lanes' accesses, side by side from place[half] on. */
+static void load_side(struct ptx_emit *e, const struct ptx_instruction *in, const uint32_t place[2],
+                      uint32_t *to) {
+  uint32_t bits = in->size * 8u, half = 16u * in->x_count, part[2];
+  for (uint32_t k = 0; k < 2; k++)
+    part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", half, bits, place[k], total(in));
+  uint32_t all = e->next++;
+  SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> %%v%u, <%u x i32> <", all, half, bits, part[0],
+      half, bits, part[1], half * 2);
+  for (uint32_t k = 0; k < half * 2; k++) SAY("%si32 %u", k == 0 ? "" : ", ", k);
+  SAY(">\n");
+  for (uint32_t k = 0; k < in->x_count; k++)
+    to[k] = extended(e, in, "<32 x i%u>", every(e, bits, all, k, in->x_count));
+}
+
+/* The same where the lanes of a half access one place. */
+static void load_same(struct ptx_emit *e, const struct ptx_instruction *in, const uint32_t place[2],
+                      uint32_t *to) {
+  uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m) * 8, part[2];
+  for (uint32_t k = 0; k < 2; k++)
+    part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", in->x_count, bits, place[k], total(in));
+  for (uint32_t k = 0; k < in->x_count; k++) {
+    uint32_t one[2];
+    for (uint32_t j = 0; j < 2; j++)
+      one[j] = extended(e, in, "i%u",
+                        VALUE("extractelement <%u x i%u> %%v%u, i32 %u", in->x_count, bits, part[j], k));
+    to[k] = VALUE("call <32 x i%u> @halves%u(i%u %%v%u, i%u %%v%u)", held, held, held, one[0], held, one[1]);
   }
 }
 
-static void load_same(struct ptx_emit *e, const struct access *a, const struct halves *h, elements to) {
-  for (uint32_t i = 0, n = 0; i < a->count; i++) {
-    const struct ptx_instruction *in = a->member[i];
-    uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m) * 8, part[2];
-    for (uint32_t k = 0; k < 2; k++)
-      part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", in->x_count, bits,
-                      at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low), total(in));
-    for (uint32_t k = 0; k < in->x_count; k++) {
-      uint32_t one[2];
-      for (uint32_t j = 0; j < 2; j++)
-        one[j] = extended(e, in, "i%u",
-                          VALUE("extractelement <%u x i%u> %%v%u, i32 %u", in->x_count, bits, part[j], k));
-      to[n++] =
-          VALUE("call <32 x i%u> @halves%u(i%u %%v%u, i%u %%v%u)", held, held, held, one[0], held, one[1]);
-    }
+/* The places of a member in both halves. */
+static void places(struct ptx_emit *e, const struct access *a, const struct halves *h, uint32_t member,
+                   uint32_t place[2]) {
+  for (uint32_t k = 0; k < 2; k++)
+    place[k] = at(e, a, k == 0 ? h->first : h->second, offset(a->member[member]) - a->low);
+}
+static void load_all(struct ptx_emit *e, const struct access *a, const struct halves *h, bool same,
+                     elements to) {
+  for (uint32_t i = 0, n = 0; i < a->count; n += a->member[i++]->x_count) {
+    uint32_t place[2];
+    places(e, a, h, i, place);
+    (same ? load_same : load_side)(e, a->member[i], place, to + n);
   }
 }
 
@@ -469,31 +457,55 @@ static void load_anywhere(struct ptx_emit *e, struct access *a, elements to) {
   }
 }
 
+/*
+ * Begins an access at a line. The result is true if the places of all lanes are valid, also those of inactive
+ * lanes; otherwise, as at the end of an allocation, `step` must do the access.
+ */
+static uint32_t begin_line(struct ptx_emit *e, struct access *a, uint32_t pc, struct halves *h) {
+  prepare(e, a, pc);
+  *h = halves(e, a, 0);
+  return within(e, a, h, a->sum.step == 0 ? 0 : a->step);
+}
+
+/* The loads of a group at a line are carried out at their own places. */
+static void load_line(struct ptx_emit *e, struct access *a, uint32_t pc) {
+  bool same = a->sum.step == 0;
+  struct halves h;
+  uint32_t slow = VALUE("xor i1 %%v%u, true", begin_line(e, a, pc, &h));
+  if (!same) fetch_ahead(e, a, &h);
+  /*
+   * Not where an address can be refused each time: in larger functions, accesses to global memory may evict
+   * each other from the cache of regions, which has no window of generic addresses.
+   */
+  bool cached = a->member[0]->space != S_GENERIC && e->plan->function->code_count <= PTX_REGION_CACHE;
+  if ((cached || !a->global) && ptx_emit_rest(e, pc, slow)) slow = PTX_NEVER;
+  for (uint32_t i = 0; i < a->count; i++) {
+    struct ptx_fetched *f = &e->fetched[e->fetched_count++ % PTX_FETCHED];
+    *f = (struct ptx_fetched){.pc = a->pc[i], .slow = slow, .same = same};
+    places(e, a, &h, i, f->place);
+  }
+}
+
 static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
   elements arm[3];
   static const int from[3] = {SIDE_DO, SAME_DO, ANY_DO};
   bool fixed = (a->member[0]->a & 3) == REF_CONSTANT; /* one address for all lanes */
-  find_form(e, a);
-  bool has[3] = {!fixed && a->step != 0, true, !fixed}, masked = is_masked(e, a);
-  struct halves h;
-  if (masked) {
-    h = begin_masked(e, a, pc);
-    load_sides(e, a, &h, true, arm[0]);
-    jump(e, a, DONE);
-    label(e, a, SOME);
-    a->address = some(e, a);
-  } else {
-    begin(e, a, pc);
+  find_form(e, a, true);
+  if (a->line) {
+    load_line(e, a, pc);
+    return;
   }
-  h = halves(e, a, a->address);
-  if (has[0] && !masked) {
+  bool has[3] = {!fixed && a->step != 0, true, !fixed};
+  begin(e, a, pc);
+  struct halves h = halves(e, a, a->address);
+  if (has[0]) {
     choose(e, a, steps(e, a, a->address, a->step), SIDE, OTHER);
     label(e, a, SIDE);
     uint32_t allowed = within(e, a, &h, a->step);
     fetch_ahead(e, a, &h);
     hope(e, a, allowed, SIDE_DO, SLOW);
     label(e, a, SIDE_DO);
-    load_sides(e, a, &h, false, arm[0]);
+    load_all(e, a, &h, false, arm[0]);
     jump(e, a, DONE);
   } else {
     jump(e, a, OTHER);
@@ -504,7 +516,7 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
   label(e, a, SAME);
   hope(e, a, within(e, a, &h, 0), SAME_DO, SLOW);
   label(e, a, SAME_DO);
-  load_same(e, a, &h, arm[1]);
+  load_all(e, a, &h, true, arm[1]);
   jump(e, a, DONE);
   if (has[2]) {
     label(e, a, ANY);
@@ -537,6 +549,12 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
       SAY("\n");
     }
   }
+}
+
+void ptx_emit_fetched(struct ptx_emit *e, const struct ptx_instruction *in, const struct ptx_fetched *f,
+                      uint32_t value[PTX_FETCHED_ELEMENTS]) {
+  if (f->place[0] == 0) memcpy(value, f->value, sizeof f->value);
+  else (f->same ? load_same : load_side)(e, in, f->place, value);
 }
 
 const struct ptx_fetched *ptx_emit_load(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
@@ -595,6 +613,55 @@ static void store_sides(struct ptx_emit *e, const struct access *a, const struct
   jump(e, a, DONE);
 }
 
+/* The lanes of a half store to one place: only the last active one does. */
+static void store_same(struct ptx_emit *e, const struct access *a, const struct halves *h) {
+  const struct ptx_instruction *in = a->member[0];
+  uint32_t bits = in->size * 8u, on = e->next;
+  e->next += 4;
+  SAY("store <32 x i%u> %%v%u, ptr %%bd, align 64\n", bits, interleaved(e, in));
+  for (uint32_t k = 0; k < 2; k++) {
+    uint32_t lanes = k == 0 ? VALUE("and i32 %%v%u, 65535", a->lanes) : VALUE("lshr i32 %%v%u, 16", a->lanes);
+    SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", VALUE("icmp eq i32 %%v%u, 0", lanes), on + 2 * k,
+        on + 2 * k + 1, on + 2 * k + 1);
+    uint32_t lane = VALUE("xor i32 %%v%u, 31", VALUE("call i32 @llvm.ctlz.i32(i32 %%v%u, i1 true)", lanes));
+    lane = VALUE("add i32 %%v%u, %u", lane, 16 * k);
+    uint32_t value =
+        VALUE("load i%u, ptr %%v%u", bits, VALUE("getelementptr i%u, ptr %%bd, i32 %%v%u", bits, lane));
+    SAY("store i%u %%v%u, ptr %%v%u, align %u\nbr label %%l%u\nl%u:\n", bits, value,
+        at(e, a, k == 0 ? h->first : h->second, 0), in->size, on + 2 * k, on + 2 * k);
+  }
+  jump(e, a, DONE);
+}
+
+static void store_each(struct ptx_emit *e, const struct access *a);
+static void store_line(struct ptx_emit *e, struct access *a, uint32_t pc) {
+  bool words = ptx_emit_has_avx512();
+  struct halves h;
+  hope(e, a, begin_line(e, a, pc, &h), SIDE, SLOW);
+  label(e, a, SIDE);
+  if (a->sum.step == 0) {
+    store_same(e, a, &h);
+    return;
+  }
+  choose(e, a, VALUE("icmp eq i32 %%v%u, -1", a->lanes), SIDE_DO, SOME);
+  label(e, a, SIDE_DO);
+  fetch_ahead(e, a, &h);
+  store_sides(e, a, &h, false);
+  label(e, a, SOME);
+  for (uint32_t n = 0; n < a->count; n++) words = words && a->member[n]->size >= 4;
+  if (words) {
+    store_sides(e, a, &h, true);
+    return;
+  }
+  uint32_t first = VALUE("call <32 x i64> @halves64(i64 %%v%u, i64 %%v%u)", h.first, h.second),
+           to = e->next++;
+  SAY("%%v%u = add <32 x i64> %%v%u, <", to, first);
+  for (uint32_t i = 0; i < PTX_LANES; i++) SAY("%si64 %u", i == 0 ? "" : ", ", i % 16 * a->step);
+  SAY(">\nstore <32 x i64> %%v%u, ptr %%bo, align 64\n", to);
+  a->bits = 64;
+  store_each(e, a);
+}
+
 static void store_anywhere(struct ptx_emit *e, const struct access *a) {
   bool whole = false;
   for (uint32_t n = 0; n < a->count; n++) whole = whole || total(a->member[n]) == 16;
@@ -616,6 +683,11 @@ static void store_anywhere(struct ptx_emit *e, const struct access *a) {
   }
   struct access wide = *a;
   widen_places(e, &wide);
+  store_each(e, &wide);
+}
+
+/* The lanes that store, one after the other, to the places in %bo. */
+static void store_each(struct ptx_emit *e, const struct access *a) {
   for (uint32_t n = 0; n < a->count; n++) {
     const struct ptx_instruction *in = a->member[n];
     uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m);
@@ -646,26 +718,17 @@ uint32_t ptx_emit_stores(struct ptx_emit *e, const struct ptx_instruction *in, u
     }
   }
   if (a.count == 0) return 0;
-  find_form(e, &a);
-  bool masked = is_masked(e, &a);
-  struct halves h;
-  if (masked) {
-    h = begin_masked(e, &a, pc);
-    store_sides(e, &a, &h, true);
-    label(e, &a, SOME);
-    a.address = some(e, &a);
-    jump(e, &a, ANY);
-    label(e, &a, ANY);
+  find_form(e, &a, true);
+  if (a.line) {
+    store_line(e, &a, pc);
   } else {
     begin(e, &a, pc);
-  }
-  struct access any = a;
-  anywhere(e, &any);
-  store_anywhere(e, &any);
-  if (!masked) {
+    struct access any = a;
+    anywhere(e, &any);
+    store_anywhere(e, &any);
     label(e, &a, ALL);
-    uint32_t address = a.sum.index != 0 ? a.sum.index : ptx_emit_read(e, in->a, a.bits);
-    h = halves(e, &a, address);
+    uint32_t address = a.summed ? a.sum.index : ptx_emit_read(e, in->a, a.bits);
+    struct halves h = halves(e, &a, address);
     if (a.step != 0) choose(e, &a, steps(e, &a, address, a.step), SIDE, OTHER);
     else jump(e, &a, OTHER);
     label(e, &a, OTHER);
@@ -714,7 +777,7 @@ uint32_t ptx_emit_atomic(struct ptx_emit *e, const struct ptx_instruction *in, u
       (narrow && upper != 0 && upper != ~0u) || !joins(&a, in, pc))
     return 0;
   uint32_t b = ptx_emit_read(e, in->b, bits);
-  find_form(e, &a);
+  find_form(e, &a, false);
   begin(e, &a, pc);
   anywhere(e, &a);
   choose(e, &a, VALUE("icmp eq i32 %%v%u, -1", a.lanes), EACH, LOOP_BEGIN);

@@ -39,7 +39,7 @@ static void addresses(struct ptx_text *t, uint32_t a, const char *how) {
       "%x = call <32 x i#> @halves#(i# %o, i# %o)\n%l = bitcast i32 %m to <32 x i1>\n"
       "%r = select <32 x i1> %l, <32 x i#> %a, <32 x i#> %x\nret <32 x i#> %r\n}\n",
       a);
-  /* Whether the lanes of each half have a constant step. Lane 1 tells mostly that they do not. */
+  /* Whether the lanes of each half have a constant step. Lane 1 usually shows that they have not. */
   fill(t, "define internal i1 @steps#(<32 x i#> %v, i# %step) ", a);
   fill(t, how, 0);
   fill(t,
@@ -54,72 +54,12 @@ static void addresses(struct ptx_text *t, uint32_t a, const char *how) {
        ">\n%d = add <32 x i#> %x, %c\n%e = icmp ne <32 x i#> %v, %d\n%f = bitcast <32 x i1> %e to i32\n"
        "%r = icmp eq i32 %f, 0\nret i1 %r\n}\n",
        a);
-  /*
-   * Of the lanes of a half that access memory, whether the first and last one are in a range and aligned; the
-   * value and the place of lane 0 of the half if all had a constant step. `others`: those of the other
-   * half, which are taken if this one has none. A lane's place is ((value + from) << shift) - origin.
-   */
-  fill(t,
-       "define internal {i1, i#, i64} @half#(<32 x i#> %a, i32 %own, i32 %others, i32 %up, i# %from, "
-       "i64 %shift, i64 %origin, i64 %step, i64 %base, i64 %most, i64 %low) alwaysinline nounwind {\n"
-       "%none = icmp eq i32 %own, 0\n%m = select i1 %none, i32 %others, i32 %own\n"
-       "%there = xor i32 %up, 16\n%u = select i1 %none, i32 %there, i32 %up\n"
-       "%i = call i32 @llvm.cttz.i32(i32 %m, i1 true)\n%z = call i32 @llvm.ctlz.i32(i32 %m, i1 true)\n"
-       "%j = xor i32 %z, 31\n%x = add i32 %i, %u\n%v = extractelement <32 x i#> %a, i32 %x\n"
-       "%iw = zext i32 %i to i64\n%jw = zext i32 %j to i64\n%io = mul i64 %iw, %step\n"
-       "%jo = mul i64 %jw, %step\n%f = add i# %v, %from\n%iu = lshr i64 %io, %shift\n"
-       "%ju = lshr i64 %jo, %shift\n",
-       a);
-  ptx_say(t, a == 32 ? "%%in = trunc i64 %%iu to i32\n%%jn = trunc i64 %%ju to i32\n"
-                       "%%fw = zext i32 %%f to i64\n"
-                     : "%%in = add i64 %%iu, 0\n%%jn = add i64 %%ju, 0\n%%fw = add i64 %%f, 0\n");
-  fill(t,
-       "%b = sub i# %v, %in\n%fs = shl i64 %fw, %shift\n%p = sub i64 %fs, %origin\n"
-       "%q = sub i64 %p, %io\n%e = add i64 %q, %jo\n%d = sub i# %jn, %in\n%l = add i# %f, %d\n"
-       "%w0 = icmp uge i# %l, %f\n%w1 = icmp ule i64 %p, %most\n%w2 = icmp ule i64 %e, %most\n"
-       "%w3 = and i1 %w0, %w1\n%w = and i1 %w3, %w2\n"
-       "%g = or i64 %p, %base\n%h = and i64 %g, %low\n%k = icmp eq i64 %h, 0\n%ok = and i1 %w, %k\n"
-       "%r1 = insertvalue {i1, i#, i64} poison, i1 %ok, 0\n"
-       "%r2 = insertvalue {i1, i#, i64} %r1, i# %b, 1\n"
-       "%r3 = insertvalue {i1, i#, i64} %r2, i64 %q, 2\nret {i1, i#, i64} %r3\n}\n",
-       a);
-  /* Whether some lanes have a constant step in each half, and may access memory; the places as above. */
-  fill(t,
-       "define internal {i1, i64, i64} @beside#(<32 x i#> %a, i32 %m, i# %from, i64 %shift, i64 %origin, "
-       "i64 %step, i64 %base, i64 %size, i64 %end, i64 %low) ",
-       a);
-  fill(t, how, 0);
-  fill(t,
-       " nounwind {\n%l = and i32 %m, 65535\n%h = lshr i32 %m, 16\n%room = icmp uge i64 %size, %end\n"
-       "%most = sub i64 %size, %end\n"
-       "%x = call {i1, i#, i64} @half#(<32 x i#> %a, i32 %l, i32 %h, i32 0, i# %from, i64 %shift, "
-       "i64 %origin, i64 %step, i64 %base, i64 %most, i64 %low)\n"
-       "%y = call {i1, i#, i64} @half#(<32 x i#> %a, i32 %h, i32 %l, i32 16, i# %from, i64 %shift, "
-       "i64 %origin, i64 %step, i64 %base, i64 %most, i64 %low)\n%unit = lshr i64 %step, %shift\n"
-       "%ox = extractvalue {i1, i#, i64} %x, 0\n%oy = extractvalue {i1, i#, i64} %y, 0\n"
-       "%bx = extractvalue {i1, i#, i64} %x, 1\n%by = extractvalue {i1, i#, i64} %y, 1\n"
-       "%px = extractvalue {i1, i#, i64} %x, 2\n%py = extractvalue {i1, i#, i64} %y, 2\n",
-       a);
-  ptx_say(t, a == 32 ? "%%s = trunc i64 %%unit to i32\n" : "%%s = add i64 %%unit, 0\n");
-  fill(t,
-       "%z = call <32 x i#> @halves#(i# %bx, i# %by)\n%ss = call <32 x i#> @halves#(i# %s, i# %s)\n"
-       "%c = mul <32 x i#> %ss, <",
-       a);
-  count(t, a);
-  fill(t,
-       ">\n%want = add <32 x i#> %z, %c\n%ne = icmp ne <32 x i#> %a, %want\n"
-       "%nb = bitcast <32 x i1> %ne to i32\n%nm = and i32 %nb, %m\n%even = icmp eq i32 %nm, 0\n"
-       "%k1 = and i1 %ox, %oy\n%k2 = and i1 %room, %even\n%ok = and i1 %k1, %k2\n"
-       "%r1 = insertvalue {i1, i64, i64} poison, i1 %ok, 0\n"
-       "%r2 = insertvalue {i1, i64, i64} %r1, i64 %px, 1\n"
-       "%r3 = insertvalue {i1, i64, i64} %r2, i64 %py, 2\nret {i1, i64, i64} %r3\n}\n",
-       a);
 }
 
 /*
  * Whether the places ((x + from) << shift) - origin of 32 lanes are in a range and aligned. They are written
- * as distances from the first place >= 0 that some x could give, which is returned. The lowest `turn` bits of
- * x must be zero: the rotation puts others beyond the last place.
+ * relative to the lowest place >= 0 that any x can give, which is returned. Their lowest `turn` bits, before
+ * the shift, must be zero: the rotation moves set bits to the top, where they exceed the limit.
  */
 static void places(struct ptx_text *t, uint32_t a, const char *how) {
   const char *most = a == 32 ? "4294967295" : "-1";
@@ -262,9 +202,7 @@ void ptx_emit_anywhere(struct ptx_text *t, uint32_t set, bool store) {
   }
 }
 
-#define MASKED(type)                                                                                         \
-  "declare <# x " type "> @llvm.masked.load.v#" type ".p0(ptr, i32, <# x i1>, <# x " type ">)\n"             \
-  "declare void @llvm.masked.store.v#" type ".p0(<# x " type ">, ptr, i32, <# x i1>)\n"
+#define MASKED(type) "declare void @llvm.masked.store.v#" type ".p0(<# x " type ">, ptr, i32, <# x i1>)\n"
 void ptx_emit_prelude(struct ptx_text *t, bool small) {
   static const uint32_t widths[3] = {16, 32, 64};
   for (uint32_t i = 0; i < 3; i++) halves(t, widths[i]);

@@ -7,7 +7,7 @@
 #include "host/backend/software/ptx/modes.h"
 #include "host/backend/software/ptx/special.h"
 
-#define MOST_PLACES 4096u
+#define MOST_PLACES (PTX_PLAN_WORDS * 64u)
 #define MOST_ARM 32u    /* instructions that a branch carries out with a mask */
 #define MOST_LOOP 64u   /* instructions of a loop that is compiled a second time, with a mask */
 #define LEAST_LENGTH 6u /* instructions of an entry that is worth the way into compiled code */
@@ -282,21 +282,19 @@ static void see_write(void *data, uint32_t place, bool write) {
 
 /* in = use | (out & ~define), where out is what the blocks that follow need. */
 static bool backward(const struct ptx_plan *p, uint64_t *in, uint64_t *out, const uint64_t *use,
-                     const uint64_t *define, bool only_compiled) {
+                     const uint64_t *define) {
   bool changed = false;
   for (uint32_t b = p->block_count; b-- > 0;) {
-    if (only_compiled && !p->blocks[b].compiled) continue;
     for (uint32_t i = 0; i < p->words; i++) {
       size_t at = (size_t)b * p->words + i;
-      uint64_t follow = only_compiled ? out[at] : 0;
+      uint64_t follow = 0;
       for (uint32_t k = 0; k < 3; k++) {
         uint32_t next = p->blocks[b].next[k];
-        if (next != PTX_NO_PC && (!only_compiled || p->blocks[next].compiled))
-          follow |= in[(size_t)next * p->words + i];
+        if (next != PTX_NO_PC) follow |= in[(size_t)next * p->words + i];
       }
       const struct ptx_instruction *last = &p->code[p->blocks[b].to - 1];
       if (last->kind == K_BRX) follow = ~0ull; /* any block may follow */
-      if (!only_compiled) out[at] = follow;
+      out[at] = follow;
       uint64_t now = use[at] | (follow & ~define[at]);
       if (now == in[at]) continue;
       in[at] = now;
@@ -309,34 +307,22 @@ static bool backward(const struct ptx_plan *p, uint64_t *in, uint64_t *out, cons
 static bool solve(struct ptx_plan *p) {
   size_t words = (size_t)p->words * p->block_count;
   if (words > 1u << 20) return false;
-  uint64_t *sets = calloc(words * 9 + 1, sizeof *sets);
+  uint64_t *sets = calloc(words * 4 + p->words + 1, sizeof *sets);
   if (sets == NULL) return false;
   p->live = sets;
   p->live_end = sets + words;
-  p->dirty = sets + 2 * words;
-  p->dirty_end = sets + 3 * words;
-  p->needed = sets + 4 * words;
-  uint64_t *use = sets + 5 * words, *define = sets + 6 * words, *written = sets + 7 * words,
-           *leaves = sets + 8 * words;
+  p->written = sets + 2 * words;
+  uint64_t *use = p->written + p->words, *define = use + words;
   for (uint32_t b = 0; b < p->block_count; b++) {
     size_t at = (size_t)b * p->words;
     for (uint32_t pc = p->blocks[b].from; pc < p->blocks[b].to; pc++) {
       struct scan s = {p, use + at, define + at, p->code[pc].guard != 0};
       ptx_plan_visit(p->function, &p->code[pc], see, &s);
-      struct scan w = {.p = p, .define = written + at};
+      struct scan w = {.p = p, .define = p->written};
       if (p->blocks[b].compiled) ptx_plan_visit(p->function, &p->code[pc], see_write, &w);
     }
-    for (uint32_t k = 0; k < 2; k++) {
-      uint32_t arm = p->blocks[b].arm[k];
-      for (uint32_t pc = arm == PTX_NO_PC ? 0 : p->blocks[arm].from;
-           arm != PTX_NO_PC && pc < p->blocks[arm].to; pc++) {
-        struct scan s = {p, use + at, define + at, true}, w = {.p = p, .define = written + at};
-        ptx_plan_visit(p->function, &p->code[pc], see, &s);
-        ptx_plan_visit(p->function, &p->code[pc], see_write, &w);
-      }
-    }
   }
-  while (backward(p, p->live, p->live_end, use, define, false)) continue;
+  while (backward(p, p->live, p->live_end, use, define)) continue;
   /* A branch where the code leaves is carried out by the interpreter, which reads its guard. */
   for (uint32_t b = 0; b < p->block_count; b++) {
     const struct ptx_instruction *last = &p->code[p->blocks[b].to - 1];
@@ -344,53 +330,13 @@ static bool solve(struct ptx_plan *p) {
     uint32_t n = p->number[(last->guard & ~3u) / 64];
     p->live_end[(size_t)b * p->words + n / 64] |= 1ull << n % 64;
   }
-  /* dirty: forward through compiled blocks */
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (uint32_t b = 0; b < p->block_count; b++) {
-      if (!p->blocks[b].compiled) continue;
-      for (uint32_t i = 0; i < p->words; i++) {
-        size_t at = (size_t)b * p->words + i;
-        p->dirty_end[at] = p->dirty[at] | written[at];
-        for (uint32_t k = 0; k < 3; k++) {
-          uint32_t next = p->blocks[b].next[k];
-          if (next == PTX_NO_PC || !p->blocks[next].compiled) continue;
-          uint64_t *to = &p->dirty[(size_t)next * p->words + i];
-          if ((p->dirty_end[at] & ~*to) == 0) continue;
-          *to |= p->dirty_end[at];
-          changed = true;
-        }
-      }
-    }
-  }
-  /*
-   * Where the code leaves, it writes dirty places that are live. So it needs them: at the start of a block
-   * with a label, and at the end of one with a branch or with a next block that is not compiled.
-   */
-  for (uint32_t b = 0; b < p->block_count; b++) {
-    const struct ptx_plan_block *block = &p->blocks[b];
-    const struct ptx_instruction *last = &p->code[block->to - 1];
-    if (!block->compiled) continue;
-    for (uint32_t i = 0; i < p->words; i++) {
-      size_t at = (size_t)b * p->words + i;
-      if (p->code[block->from].kind == K_LABEL || block->meets) use[at] |= p->dirty[at] & p->live[at];
-      uint64_t wanted = last->kind == K_BRA ? p->live_end[at] : 0;
-      for (uint32_t k = 0; k < 3; k++) {
-        uint32_t next = block->next[k];
-        if (next != PTX_NO_PC && !p->blocks[next].compiled) wanted |= p->live[(size_t)next * p->words + i];
-      }
-      leaves[at] = p->dirty_end[at] & wanted;
-    }
-  }
-  while (backward(p, p->needed, leaves, use, define, true)) continue;
   return true;
 }
 
-bool ptx_plan_live(const struct ptx_plan *p, uint32_t pc, uint32_t place) {
-  uint32_t b = 0, n = p->number[place / 64];
-  while (b + 1 < p->block_count && p->blocks[b + 1].from <= pc) b++;
-  const uint64_t *set = p->blocks[b].from == pc ? p->live : p->live_end;
-  return n != PTX_NO_PC && (set[(size_t)b * p->words + n / 64] >> n % 64 & 1) != 0;
+const uint64_t *ptx_plan_live(const struct ptx_plan *p, uint32_t b, uint32_t pc) {
+  const uint32_t from = p->blocks[b].from;
+  const bool begins = pc == from || (pc == from + 1 && p->code[from].kind == K_LABEL);
+  return (begins ? p->live : p->live_end) + (size_t)b * p->words;
 }
 
 bool ptx_plan_make(struct ptx_plan *plan, const struct ptx_function *f, const struct ptx_instruction *code) {

@@ -5,6 +5,7 @@
 #include "host/backend/software/ptx/program.h"
 
 #define PTX_PLAN_INSTRUCTIONS 4000u /* most of a function */
+#define PTX_PLAN_WORDS 64u          /* most of a set of places */
 #define PTX_UNIFORM 2u
 
 struct ptx_plan_block {
@@ -23,9 +24,9 @@ struct ptx_plan_block {
 };
 
 /*
- * Sets of places in a frame, `words` of 64 bits for each block; bit n is the nth place that is named.
- * live: needed at its start by whatever follows. dirty: written by compiled code on a way to its start, or to
- * its end. needed: must be in the code's registers at its start.
+ * live, live_end, written: sets of places in a frame, `words` of 64 bits each; bit n stands for places[n].
+ * live and live_end have one set for each block: the places whose values are needed at its start, or at its
+ * end. written is one set for the whole function: the places that compiled code writes.
  */
 struct ptx_plan {
   const struct ptx_function *function;
@@ -35,10 +36,10 @@ struct ptx_plan {
   uint32_t control; /* of all float instructions that are compiled; 0: there are none */
   uint32_t *places; /* offsets in the frame */
   uint32_t *number; /* of a place, by offset / 64 */
-  /* Of a place: its constant, PTX_UNIFORM if its lanes are equal in a launch, else PTX_NONE. */
+  /* By offset / 64: the place's constant; PTX_UNIFORM: equal in all lanes of a launch; else PTX_NONE. */
   uint32_t *constant;
   uint32_t place_count, words;
-  uint64_t *live, *live_end, *dirty, *dirty_end, *needed;
+  uint64_t *live, *live_end, *written;
 };
 
 /* False: the function is too large, has nothing to compile, or there is no memory. */
@@ -50,8 +51,11 @@ typedef void ptx_place_visitor(void *data, uint32_t place, bool write);
 void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *in, ptx_place_visitor *visit,
                     void *data);
 
-/* True if the register at a place is needed at a pc where compiled code can leave. */
-bool ptx_plan_live(const struct ptx_plan *plan, uint32_t pc, uint32_t place);
+/*
+ * The set of places whose values are needed at a pc of `block`: its start, the instruction behind its label,
+ * or the branch at its end.
+ */
+const uint64_t *ptx_plan_live(const struct ptx_plan *plan, uint32_t block, uint32_t pc);
 
 /* The constant that a register is set to once and for all, else the reference itself. */
 uint32_t ptx_plan_source(const struct ptx_plan *plan, uint32_t reference);

@@ -20,20 +20,19 @@ struct ptx_region_call {
   struct ptx_region *regions; /* of the worker, by pc */
   /* Carries out the instruction at pc by the interpreter's functions, for the lanes of `mask`. 0: a fault. */
   uint32_t (*step)(struct ptx_region_call *call, unsigned char *registers, uint32_t pc, uint32_t mask);
+  /* The same for the instructions from pc to `to`, each for the lanes of call->mask that its guard names. */
+  uint32_t (*rest)(struct ptx_region_call *call, unsigned char *registers, uint32_t pc, uint32_t to);
   uint32_t mask, entry;
   uint32_t turns, seen, spun, rounds; /* as in ptx_run_warp; `rounds`: a loop was repeated */
   uint32_t reconvergence;
   uint32_t living; /* lanes of the warp that run */
-  uint32_t exit;   /* where it left: number of the block * PTX_EXITS + enum ptx_exit */
   const struct ptx_alu *alu;
   const uint32_t *tid, *block; /* of the warp's lanes, x before y before z; of the block */
   const struct ptx_instruction *code;
+  const unsigned char *settled; /* the warp's frame, read for registers that are equal in a launch */
   const struct place *at;
   bool compares; /* region_check.c */
 };
-
-/* Where code leaves a block: at its begin or its branch, or to one of its next blocks. */
-enum ptx_exit { PTX_EXIT_BEGIN, PTX_EXIT_BRANCH, PTX_EXIT_NEXT, PTX_EXITS = PTX_EXIT_NEXT + 3 };
 
 #define PTX_REGION_FAULT 0x80000000u /* the result if a fault was raised; otherwise it is a pc */
 typedef uint32_t ptx_region_code(struct ptx_region_call *call, unsigned char *registers,
@@ -42,6 +41,7 @@ typedef uint32_t ptx_region_code(struct ptx_region_call *call, unsigned char *re
 /* A function with compiled code. It stays until its module is freed. */
 struct ptx_compiled {
   ptx_region_code *run;
+  bool rows;        /* it may only run if each row of the block has a multiple of 16 threads */
   uint32_t *entry;  /* number of the entry by pc; PTX_NO_PC: none */
   uint8_t *stays;   /* by pc: 1 if compiled code carries the instruction out */
   uint32_t control; /* of its float instructions; 0: it has none */

@@ -8,6 +8,7 @@
 
 #define SLICE 8u
 #define LEAST_NS 100000u /* of a turn that ends early */
+#define LOOK_WARPS 64u   /* that end or pass a barrier, between two looks at the clock */
 #define TURN_NS 2000000u /* length of a thread's turn, if several launches share the processors */
 
 uint64_t ptx_now(void) {
@@ -44,7 +45,9 @@ struct block *ptx_block_new(struct worker *worker) {
   block->alone = (struct cluster){.blocks = {block}, .count = 1};
   block->threads = size[0] * size[1] * size[2];
   block->warp_count = (block->threads + PTX_LANES - 1) / PTX_LANES;
-  block->warps = calloc(block->warp_count, sizeof *block->warps);
+  size_t bytes = block->warp_count * sizeof *block->warps;
+  block->warps = aligned_alloc(_Alignof(struct warp), bytes);
+  if (block->warps != NULL) memset(block->warps, 0, bytes);
   uint64_t local = (uint64_t)l->local_bytes * block->warp_count * PTX_LANES;
   /* A thread that reads before it writes must not see another session's data. */
   block->shared_memory = calloc(1, l->shared_bytes + 128);
@@ -65,6 +68,8 @@ struct block *ptx_block_new(struct worker *worker) {
     struct warp *warp = &block->warps[w];
     warp->block = block;
     warp->number = w;
+    warp->free_splits = &warp->own;
+    warp->split_count = 1;
     for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
       uint32_t thread = w * PTX_LANES + lane;
       if (thread < block->threads) warp->exists |= 1u << lane;
@@ -95,6 +100,7 @@ void ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
   block->over = block->waits = block->timed = block->events = false;
   block->cluster->arrived = 0;
   block->live = block->threads;
+  block->together = l->module->functions[l->function]->settles;
   if (block->arrived_at != 0) memset(block->barriers, 0, sizeof block->barriers);
   block->arrived_at = 0;
   if (block->check != NULL) ptx_check_begin(block);
@@ -105,39 +111,35 @@ void ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
   ptx_region_heat(l, l->function, block->warp_count, 0);
 }
 
-/*
- * Begins a warp. Warps that do not wait for each other use the same frame, one after another. RUN_YIELD: the
- * warp has its first leaf. RUN_DONE: compiled code has run it to its end.
- */
-static enum run begin_warp(struct warp *warp, const struct ptx_compiled *compiled,
-                           struct ptx_region_call *call) {
-  warp->fresh = false;
-  warp->exited = 0;
-  warp->leaf_count = warp->at = 0;
-  memset(warp->launch_error, 0, sizeof warp->launch_error);
-  warp->at_cluster = 0;
+bool ptx_begin_warp(struct warp *warp) {
   struct worker *worker = warp->block->worker;
-  uint32_t function = worker->launch->function;
-  struct split first = {.frame = worker->free_frames[function],
-                        .mask = warp->exists,
-                        .pc = worker->launch->module->functions[function]->settles,
-                        .reconvergence = PTX_NO_PC};
-  if (compiled != NULL && first.frame != NULL && first.frame->settled) {
-    enum run run = ptx_region_begin(warp, &first, compiled, call);
-    if (run != RUN_YIELD) return run;
+  warp->exited = warp->spun = warp->seen = 0;
+  warp->frame = ptx_new_frame(worker, worker->launch->function);
+  if (warp->frame == NULL) {
+    ptx_block_raise(warp->block, PTX_OUT_OF_MEMORY, "no memory for the registers of a warp");
+    return false;
   }
-  struct frame *frame = ptx_new_frame(worker, function); /* the same one, if there was one */
-  struct split *root = frame == NULL ? NULL : ptx_new_split(warp, frame);
+  if (!warp->frame->settled) ptx_settle_frame(warp, warp->frame);
+  return true;
+}
+
+struct split *ptx_split_warp(struct warp *warp, uint32_t pc) {
+  struct split *root = ptx_new_split(warp, warp->frame);
   if (root == NULL) {
     ptx_block_raise(warp->block, PTX_OUT_OF_MEMORY, "no memory for the registers of a warp");
-    return RUN_FAULT;
+    return NULL;
   }
-  root->mask = first.mask;
-  root->pc = first.pc;
-  root->spun = first.spun;
-  if (!frame->settled) ptx_settle_frame(warp, root);
-  warp->leaves[warp->leaf_count++] = root;
-  return RUN_YIELD;
+  warp->frame->grows = false;
+  warp->frame = NULL;
+  warp->fresh = false;
+  warp->at = warp->at_cluster = 0;
+  memset(warp->launch_error, 0, sizeof warp->launch_error);
+  root->mask = warp->exists;
+  root->pc = pc;
+  root->spun = warp->spun;
+  warp->leaves[0] = root;
+  warp->leaf_count = 1;
+  return root;
 }
 
 void ptx_block_raise(struct block *block, enum ptx_status status, const char *text) {
@@ -176,29 +178,55 @@ bool ptx_block_has(const struct block *block, enum split_state state) {
   return false;
 }
 
-/* Lets others use the thread. False: the launch's own time is over. */
-static bool has_time(struct block *block) {
+/* Lets others use the thread. Returns the time. */
+static uint64_t let_others(struct worker *worker) {
   const uint64_t now = ptx_now();
-  serve_others(block->worker, now);
-  give_way(block->worker, now);
-  if (!ptx_is_late(block->launch, now)) return true;
+  worker->ran = 0;
+  serve_others(worker, now);
+  give_way(worker, now);
+  return now;
+}
+
+/* Calls let_others(). False: the launch is past its deadline, and a fault was raised. */
+static bool has_time(struct block *block) {
+  if (!ptx_is_late(block->launch, let_others(block->worker))) return true;
   ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
   return false;
 }
 
+/*
+ * Call this when the warps of a block have passed a barrier or ended. Reads the clock only after LOOK_WARPS
+ * warps, because that often takes longer than they do. If the block has ended, grid.c checks the deadline.
+ */
+static enum run pass(struct block *block, enum run run) {
+  struct worker *worker = block->worker;
+  worker->ran += block->warp_count;
+  if (worker->ran < LOOK_WARPS) return run;
+  ptx_region_heat(block->launch, block->launch->function, 0, 0);
+  if (run == RUN_YIELD) return has_time(block) ? run : RUN_FAULT;
+  (void)let_others(worker);
+  return run;
+}
+
 enum run ptx_block_run(struct block *block) {
   bool progress = false;
-  const struct ptx_compiled *compiled = ptx_kernel_code(block->launch);
+  const struct ptx_function *f = block->launch->module->functions[block->launch->function];
+  const struct ptx_compiled *compiled = ptx_code_of(block->launch, f);
   struct ptx_region_call call;
   if (compiled != NULL) ptx_region_prepare_call(&call, block, compiled);
+  if (block->together != PTX_NO_PC) {
+    enum run run = ptx_region_block(block, compiled, &call);
+    if (run == RUN_FAULT) return RUN_FAULT;
+    if (run != RUN_BLOCKED) return pass(block, run);
+  }
   for (uint32_t n = 0; n < block->warp_count; n++) {
     struct warp *warp = &block->warps[n];
     if (!warp->fresh && warp->leaf_count == 0) continue;
     call.turns = PTX_TURNS;
     call.seen = 0;
-    enum run run = warp->fresh ? begin_warp(warp, compiled, &call) : RUN_YIELD;
-    if (run == RUN_YIELD && compiled != NULL && warp->leaf_count == 1)
-      run = ptx_region_warp(warp, compiled, &call);
+    if (warp->fresh && (!ptx_begin_warp(warp) || ptx_split_warp(warp, f->settles) == NULL)) return RUN_FAULT;
+    enum run run = RUN_YIELD;
+    if (compiled != NULL && warp->leaf_count == 1) run = ptx_region_warp(warp, compiled, &call);
     if (run == RUN_YIELD) run = ptx_run_warp(warp, SLICE, call.turns, call.seen);
     switch (run) {
       case RUN_FAULT:
@@ -214,7 +242,7 @@ enum run ptx_block_run(struct block *block) {
         break;
     }
   }
-  if (block->live == 0) return RUN_DONE;
+  if (block->live == 0) return pass(block, RUN_DONE);
   if (progress) return RUN_YIELD;
   /* A barrier that opened meanwhile has made a warp ready. A loop of barriers can come here each time. */
   if (ptx_block_has(block, SPLIT_READY) || ptx_release_waiting(block))

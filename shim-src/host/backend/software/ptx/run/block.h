@@ -16,6 +16,11 @@ void ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank);
  */
 enum run ptx_block_run(struct block *block);
 
+/* Gives a warp a frame for its kernel. False: a fault was raised. */
+bool ptx_begin_warp(struct warp *warp);
+/* Gives a warp that has a frame its first split. NULL: as above. */
+struct split *ptx_split_warp(struct warp *warp, uint32_t pc);
+
 bool ptx_block_has(const struct block *block, enum split_state state);
 
 void ptx_block_raise(struct block *block, enum ptx_status status, const char *text);

@@ -123,6 +123,7 @@ enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const str
   if (check(launch, info, fault) != PTX_OK) return PTX_BAD_LAUNCH;
   const struct ptx_function *f = module->functions[module->kernel_function[kernel]];
   struct launch_state l = {.module = module,
+                           .rows = launch->block[0] % 16 == 0,
                            .function = module->kernel_function[kernel],
                            .info = info,
                            .launch = launch,

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/backend/software/ptx/alu/fpu.h"
 #include "host/backend/software/ptx/compile/emit.h"
 
 /*
@@ -59,21 +58,24 @@ static struct ptx_compiled *new_compiled(const struct ptx_function *f, const str
 }
 
 /*
- * Sends a function to the compiler, once. The caller holds the lock, and no other function is being compiled.
+ * Sends a function to the compiler, once for each value of `rows`. The caller holds the lock, and no other
+ * function is being compiled.
  */
-static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct ptx_function *f) {
+static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct ptx_function *f, bool rows) {
   struct ptx_plan plan;
-  __atomic_store_n(&f->asked, true, __ATOMIC_RELAXED);
+  __atomic_store_n(&f->asked[rows], true, __ATOMIC_RELAXED);
   if (!ptx_plan_make(&plan, f, f->code)) return;
   struct ptx_emit e = {.text = {.bytes = compiler->box->text, .room = sizeof compiler->box->text},
                        .plan = &plan,
-                       .constants = module->constants};
+                       .constants = module->constants,
+                       .rows = rows};
   if (ptx_emit_function(&e)) compiler->compiled = new_compiled(f, &plan);
   if (compiler->compiled == NULL) {
     ptx_plan_free(&plan);
     return;
   }
   compiler->function = f;
+  compiler->compiled->rows = rows;
   module->compiler = compiler;
   bool quick = compiler->compiled->plan.block_count > MOST_THOROUGH || e.text.used > MOST_THOROUGH_TEXT;
   if (ptx_compiler_ask(compiler, e.text.used, quick)) {
@@ -105,7 +107,7 @@ static void take(struct ptx_compiler *compiler, int milliseconds) {
   }
   compiled->run = run;
   compiler->counts.compiled++;
-  __atomic_store_n(&f->compiled, compiled, __ATOMIC_RELEASE);
+  __atomic_store_n(&f->compiled[compiled->rows], compiled, __ATOMIC_RELEASE);
   for (uint32_t pc = 0; pc < f->code_count; pc++) {
     if (compiled->entry[pc] != PTX_NO_PC) __atomic_store_n(&f->code[pc].dispatch, K_REGION, __ATOMIC_RELEASE);
   }
@@ -119,7 +121,8 @@ void ptx_compiler_forget(struct ptx_module *module) {
     pthread_mutex_unlock(&compiler->lock);
   }
   for (uint32_t i = 0; i < module->function_count; i++) {
-    if (module->functions[i] != NULL) free_compiled(module->functions[i]->compiled);
+    for (uint32_t rows = 0; module->functions[i] != NULL && rows < 2; rows++)
+      free_compiled(module->functions[i]->compiled[rows]);
   }
 }
 
@@ -134,7 +137,7 @@ void ptx_region_heat(const struct launch_state *l, uint32_t number, uint32_t war
   struct ptx_compiler *compiler = l->launch->compiler;
   if (!ptx_compiles(l) || compiler->mode != PTX_COMPILE_AUTO) return;
   struct ptx_function *f = l->module->functions[number];
-  if (!__atomic_load_n(&f->asked, __ATOMIC_RELAXED)) {
+  if (!__atomic_load_n(&f->asked[l->rows], __ATOMIC_RELAXED)) {
     uint32_t hot = __atomic_load_n(&f->hot, __ATOMIC_RELAXED);
     if (hot == 0) __atomic_store_n(&f->hot, hot = parts_of(f), __ATOMIC_RELAXED);
     /* Threads count at once, and some counts are lost. */
@@ -142,8 +145,10 @@ void ptx_region_heat(const struct launch_state *l, uint32_t number, uint32_t war
     const uint64_t most = (uint64_t)hot * HOT_PASSES;
     __atomic_store_n(&f->heat, (uint32_t)(heat < most ? heat : most), __ATOMIC_RELAXED);
     if (heat >= most && pthread_mutex_trylock(&compiler->lock) == 0) {
-      if (compiler->asking == NULL && !f->asked && compiler->socket >= 0)
-        ask(compiler, (struct ptx_module *)l->module, f);
+      if (compiler->asking == NULL && !f->asked[l->rows] && compiler->socket >= 0) {
+        ask(compiler, (struct ptx_module *)l->module, f, l->rows);
+        __atomic_store_n(&f->heat, 0, __ATOMIC_RELAXED);
+      }
       pthread_mutex_unlock(&compiler->lock);
     }
   }
@@ -155,13 +160,14 @@ void ptx_region_heat(const struct launch_state *l, uint32_t number, uint32_t war
   pthread_mutex_unlock(&compiler->lock);
 }
 
-static void compile_now(struct ptx_compiler *compiler, struct ptx_module *module, uint32_t number) {
+static void compile_now(struct ptx_compiler *compiler, struct ptx_module *module, uint32_t number,
+                        bool rows) {
   struct ptx_function *f = module->functions[number];
   /* An answer that has not come in time still belongs to the function that was sent before. */
-  if (f->asked || f->state != BODY_DECODED || compiler->asking != NULL) return;
-  ask(compiler, module, f);
+  if (f->asked[rows] || f->state != BODY_DECODED || compiler->asking != NULL) return;
+  ask(compiler, module, f, rows);
   if (compiler->asking != NULL) take(compiler, ALWAYS_MS);
-  for (uint32_t i = 0; i < f->call_count; i++) compile_now(compiler, module, f->calls[i]);
+  for (uint32_t i = 0; i < f->call_count; i++) compile_now(compiler, module, f->calls[i], rows);
 }
 
 void ptx_region_prepare(struct launch_state *l) {
@@ -169,17 +175,11 @@ void ptx_region_prepare(struct launch_state *l) {
   if (!ptx_compiles(l) || compiler->mode < PTX_COMPILE_ALWAYS) return;
   pthread_mutex_lock(&compiler->lock);
   if (compiler->asking != NULL) take(compiler, ALWAYS_MS);
-  if (compiler->asking == NULL) compile_now(compiler, (struct ptx_module *)l->module, l->function);
+  if (compiler->asking == NULL) compile_now(compiler, (struct ptx_module *)l->module, l->function, l->rows);
   pthread_mutex_unlock(&compiler->lock);
 }
 
 /* ---- running -------------------------------------------------------------- */
-
-static void use_control(struct worker *worker, uint32_t control) {
-  if (control == 0 || control == worker->control) return;
-  worker->control = control;
-  ptx_fpu_set(control);
-}
 
 bool ptx_step(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
@@ -188,7 +188,7 @@ bool ptx_step(const struct place *at, uint32_t mask) {
   /* Registers of lanes that do not run may be written. */
   uint32_t all = (mask | ~at->warp->exists | at->warp->exited) == FULL ? FULL : mask;
   const uint32_t *x = at->split->frame->function->x + in->x;
-  use_control(worker, in->control);
+  ptx_use_control(worker, in->control);
   switch (in->kind) {
     case K_ALU:
       in->u.lanes(worker->scratch, ptx_operand(at, in->a), ptx_operand(at, in->b), ptx_operand(at, in->c),
@@ -265,6 +265,13 @@ bool ptx_step(const struct place *at, uint32_t mask) {
   }
 }
 
+bool ptx_region_step(const struct place *at, uint32_t mask, struct ptx_region_call *call) {
+  if (!ptx_step(at, mask)) return false;
+  if (at->in->kind == K_LOAD) call->seen |= (at->in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD;
+  if (at->in->kind == K_ATOM) call->seen |= SPIN_ORDERED;
+  return true;
+}
+
 static uint32_t step(struct ptx_region_call *call, unsigned char *registers, uint32_t pc, uint32_t mask) {
   struct place at = *call->at;
   at.registers = registers;
@@ -273,7 +280,23 @@ static uint32_t step(struct ptx_region_call *call, unsigned char *registers, uin
   at.worker->stepped++;
   uint32_t control = at.worker->control;
   bool done = ptx_step(&at, mask);
-  use_control(at.worker, control);
+  ptx_use_control(at.worker, control);
+  return done ? 1 : 0;
+}
+
+static uint32_t rest(struct ptx_region_call *call, unsigned char *registers, uint32_t pc, uint32_t to) {
+  struct place at = *call->at;
+  uint32_t control = at.worker->control;
+  bool done = true;
+  at.registers = registers;
+  at.worker->stepped++;
+  for (; pc < to && done; pc++) {
+    at.in = &call->code[pc];
+    at.pc = pc;
+    uint32_t mask = ptx_guarded(&at, call->mask);
+    if (mask != 0 && at.in->kind != K_LABEL) done = ptx_region_step(&at, mask, call);
+  }
+  ptx_use_control(at.worker, control);
   return done ? 1 : 0;
 }
 
@@ -313,7 +336,23 @@ static void copy(struct worker *worker, const struct ptx_plan *plan, uint32_t wo
   }
 }
 
-/* Code writes all lanes. If others wait elsewhere, it gets a copy of the registers that it needs. */
+void ptx_region_waiting(const struct place *at, const struct ptx_compiled *compiled, uint64_t *set) {
+  const struct ptx_plan *plan = &compiled->plan;
+  memset(set, 0, plan->words * sizeof *set);
+  for (uint32_t i = 0; i < at->warp->leaf_count; i++) {
+    for (const struct split *s = at->warp->leaves[i]; s != NULL; s = s->parent) {
+      /* Behind the end of a function nothing is needed. */
+      if (s == at->split || s->frame != at->split->frame || s->pc >= plan->function->code_count) continue;
+      const uint64_t *live = ptx_plan_live(plan, compiled->block[s->pc], s->pc);
+      for (uint32_t n = 0; n < plan->words; n++) set[n] |= live[n];
+    }
+  }
+}
+
+/*
+ * Compiled code writes all 32 lanes. So this saves the registers that lanes of other splits still need and
+ * that the code writes, runs the code, and restores them in the lanes that did not run.
+ */
 static __attribute__((noinline)) uint32_t
 run_apart(const struct place *at, const struct ptx_compiled *compiled, struct ptx_region_call *call) {
   const struct ptx_plan *plan = &compiled->plan;
@@ -329,24 +368,21 @@ run_apart(const struct place *at, const struct ptx_compiled *compiled, struct pt
       return PTX_REGION_FAULT;
     }
   }
-  size_t row = (size_t)compiled->block[at->pc] * plan->words;
+  uint64_t kept[PTX_PLAN_WORDS];
+  ptx_region_waiting(at, compiled, kept);
+  for (uint32_t i = 0; i < plan->words; i++) {
+    kept[i] &= plan->written[i];
+    copy(worker, plan, i, kept[i], worker->apart, at->registers, FULL);
+  }
+  const uint32_t pc = compiled->run(call, at->registers, at->constants);
   for (uint32_t i = 0; i < plan->words; i++)
-    copy(worker, plan, i, plan->needed[row + i], worker->apart, at->registers, FULL);
-  uint32_t pc = compiled->run(call, worker->apart, at->constants);
-  if (pc == PTX_REGION_FAULT) return pc;
-  uint32_t b = call->exit / PTX_EXITS, how = call->exit % PTX_EXITS;
-  const uint64_t *dirty = how == PTX_EXIT_BEGIN ? plan->dirty : plan->dirty_end;
-  const uint64_t *live = how == PTX_EXIT_BRANCH ? plan->live_end : plan->live;
-  size_t written = (size_t)b * plan->words, next = written;
-  if (how >= PTX_EXIT_NEXT) next = (size_t)plan->blocks[b].next[how - PTX_EXIT_NEXT] * plan->words;
-  for (uint32_t i = 0; i < plan->words; i++)
-    copy(worker, plan, i, dirty[written + i] & live[next + i], at->registers, worker->apart, call->mask);
+    copy(worker, plan, i, kept[i], at->registers, worker->apart, ~call->mask);
   return pc;
 }
 
 uint32_t ptx_region_code_run(const struct place *at, const struct ptx_compiled *compiled,
                              struct ptx_region_call *call) {
-  use_control(at->worker, compiled->control);
+  ptx_use_control(at->worker, compiled->control);
   return (call->mask | ~call->living) == FULL ? compiled->run(call, at->registers, at->constants)
                                               : run_apart(at, compiled, call);
 }
@@ -360,6 +396,7 @@ void ptx_region_prepare_call(struct ptx_region_call *call, const struct block *b
   call->shared_bytes = l->shared_bytes;
   call->regions = worker->regions;
   call->step = step;
+  call->rest = rest;
   call->alu = worker->alu;
   call->block = block->id;
   call->code = compiled->plan.code;
@@ -376,6 +413,7 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
   call->reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence;
   call->living = at->warp->exists & ~at->warp->exited;
   call->tid = at->warp->tid[0];
+  call->settled = at->registers;
   call->at = at;
   uint32_t pc =
       call->compares ? ptx_region_compare(at, compiled, call) : ptx_region_code_run(at, compiled, call);
@@ -391,22 +429,6 @@ static struct place place_of(struct warp *warp, struct split *split) {
                         .worker = worker,
                         .registers = split->frame->registers,
                         .constants = worker->constants};
-}
-
-enum run ptx_region_begin(struct warp *warp, struct split *first, const struct ptx_compiled *compiled,
-                          struct ptx_region_call *call) {
-  if (compiled->entry[first->pc] == PTX_NO_PC) return RUN_YIELD;
-  struct place at = place_of(warp, first);
-  at.pc = first->pc;
-  at.in = &compiled->plan.code[at.pc];
-  first->pc = ptx_region_run(&at, compiled, first->mask, call);
-  if (first->pc == PTX_REGION_FAULT) return RUN_FAULT;
-  const struct ptx_instruction *in = &compiled->plan.code[first->pc];
-  if (in->guard != 0 || (in->kind != K_RET && in->kind != K_EXIT)) return RUN_YIELD;
-  warp->exited = warp->exists;
-  warp->block->live -= ptx_count(warp->exists);
-  ptx_settle_barriers(warp->block);
-  return RUN_DONE;
 }
 
 enum run ptx_region_warp(struct warp *warp, const struct ptx_compiled *compiled,

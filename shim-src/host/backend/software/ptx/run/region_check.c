@@ -49,10 +49,7 @@ static bool one(struct place *at, const struct ptx_compiled *compiled, uint32_t 
   mask = ptx_guarded(at, mask);
   if (mask == 0 || in->kind == K_LABEL || in->kind == K_BRA) return true;
   bool writes = in->kind == K_STORE || in->kind == K_ATOM || in->kind == K_CP_ASYNC;
-  if ((writes && !note(j, at, mask)) || !ptx_step(at, mask)) return false;
-  if (in->kind == K_LOAD) call->seen |= (in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD;
-  if (in->kind == K_ATOM) call->seen |= SPIN_ORDERED;
-  return true;
+  return !(writes && !note(j, at, mask)) && ptx_region_step(at, mask, call);
 }
 
 /*
@@ -151,6 +148,10 @@ static bool same_register(const unsigned char *a, const unsigned char *b, uint32
   return true;
 }
 
+static bool has(const uint64_t *set, uint32_t n) {
+  return (set[n / 64] >> n % 64 & 1) != 0;
+}
+
 uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *compiled,
                             struct ptx_region_call *call) {
   const struct ptx_function *f = at->split->frame->function;
@@ -181,14 +182,21 @@ uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *c
     equal = counts[0][i] == counts[1][i];
     if (!equal) differs(at, "a count is", counts[0][i], counts[1][i]);
   }
-  /* A register that nothing reads any more has any value. Inactive lanes keep theirs. */
+  /*
+   * Registers that are needed later must have the interpreter's value in the lanes that ran, and their former
+   * value in the lanes that wait elsewhere. Others may have any value.
+   */
+  uint64_t waiting[PTX_PLAN_WORDS];
+  ptx_region_waiting(at, compiled, waiting);
+  const uint64_t *live = pc < f->code_count ? ptx_plan_live(&compiled->plan, compiled->block[pc], pc) : NULL;
   for (uint32_t place = 64; place < f->frame_bytes && equal; place += 64) {
     uint32_t bytes = f->widths[place / 64];
     if (bytes == PTX_NO_REGISTER) continue;
     const unsigned char *now = at->registers + place;
-    bool live = pc < f->code_count && ptx_plan_live(&compiled->plan, pc, place);
-    equal = same_register(now, before + place, bytes, inactive) &&
-            (!live || same_register(now, after + place, bytes, call->mask));
+    const uint32_t n = compiled->plan.number[place / 64];
+    equal = n == PTX_NO_PC ||
+            ((!has(waiting, n) || same_register(now, before + place, bytes, inactive)) &&
+             (live == NULL || !has(live, n) || same_register(now, after + place, bytes, call->mask)));
     if (!equal) differs(at, "wrong is the register at", place, pc);
   }
   for (size_t i = 0; i < j.count && equal; i++) {

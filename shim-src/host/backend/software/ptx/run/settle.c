@@ -3,13 +3,13 @@
 
 #include "host/backend/software/ptx/run/warp.h"
 
-void ptx_settle_frame(struct warp *warp, struct split *root) {
-  struct frame *frame = root->frame;
+void ptx_settle_frame(struct warp *warp, struct frame *frame) {
+  struct split root = {.frame = frame};
   struct worker *worker = warp->block->worker;
   const struct ptx_function *f = frame->function;
   frame->settled = true;
   struct place at = {.warp = warp,
-                     .split = root,
+                     .split = &root,
                      .worker = worker,
                      .registers = frame->registers,
                      .constants = worker->constants};

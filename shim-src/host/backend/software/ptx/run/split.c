@@ -29,9 +29,7 @@ struct frame *ptx_new_frame(struct worker *worker, uint32_t number) {
 }
 
 static void leave_frame(struct worker *worker, struct frame *frame) {
-  if (--frame->users > 0) return;
-  frame->next = worker->free_frames[frame->number];
-  worker->free_frames[frame->number] = frame;
+  if (--frame->users == 0) ptx_free_frame(worker, frame);
 }
 
 struct split *ptx_new_split(struct warp *warp, struct frame *frame) {

@@ -127,10 +127,9 @@ again:
   execute:
     switch (kind) {
       case K_REGION: {
-        const struct ptx_compiled *compiled =
-            __atomic_load_n(&split->frame->function->compiled, __ATOMIC_ACQUIRE);
+        const struct ptx_compiled *compiled = ptx_code_of(worker->launch, split->frame->function);
         /* The clock is the interpreter's. */
-        if (!ptx_compiles(worker->launch) || (seen & SPIN_CLOCK) != 0) {
+        if (compiled == NULL || (seen & SPIN_CLOCK) != 0) {
           kind = in->kind;
           goto execute;
         }

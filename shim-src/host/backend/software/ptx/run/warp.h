@@ -21,10 +21,10 @@ struct frame {
   uint32_t number;    /* of the function */
   uint32_t depth;
   uint32_t local_base;
-  bool settled;              /* the results of the first instructions are in its registers: settle.c */
-  bool grows;                /* lanes have allocated memory after the function's own */
-  uint32_t grown[PTX_LANES]; /* bytes allocated, if it grows: stack.c */
+  bool settled; /* the results of the first instructions are in its registers: settle.c */
+  bool grows;   /* lanes have allocated memory after the function's own */
   const struct ptx_function *function;
+  uint32_t grown[PTX_LANES]; /* bytes allocated, if it grows: stack.c */
   _Alignas(64) unsigned char registers[];
 };
 
@@ -58,17 +58,21 @@ enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_CLOCK = 1 << 1
 struct worker;
 struct block;
 
+/* A turn uses two cache lines, the first one and that of `own`: a block's registers can fill the L1 cache. */
 struct warp {
-  struct block *block;
+  _Alignas(64) struct block *block;
   uint32_t number;
   uint32_t exists, exited; /* lanes */
-  struct split *leaves[PTX_LANES];
   uint32_t leaf_count, at;
-  bool fresh; /* it has not begun, and has no leaf yet */
+  uint32_t at_cluster; /* lanes at the cluster's barrier, in a phase that is not over */
+  bool fresh;          /* it has not begun, and has no leaf yet */
   struct split *free_splits;
-  struct split *made; /* all splits, in use or free */
+  struct frame *frame; /* while compiled code runs the block: of a warp that waits at a barrier; else NULL */
+  struct split *leaves[PTX_LANES];
+  _Alignas(64) struct split own; /* the first split that it takes */
+  struct split *made;            /* all others, in use or free */
   uint32_t split_count;
-  uint32_t at_cluster;              /* lanes at the cluster's barrier, in a phase that is not over */
+  uint32_t spun, seen;              /* SPIN_* counts of the warp while it has no split */
   uint64_t products;                /* count of wgmma instructions that it has run */
   uint16_t launch_error[PTX_LANES]; /* cudaError_t of the last launch from here that failed */
   uint32_t tid[3][PTX_LANES];
@@ -101,6 +105,7 @@ struct block {
   uint32_t id[3];
   struct warp *warps;
   uint32_t warp_count, threads, live;
+  uint32_t together;     /* where all warps continue in compiled code; PTX_NO_PC: they have splits */
   unsigned char *shared; /* in shared_memory, aligned */
   void *shared_memory;
   unsigned char *local;
@@ -119,6 +124,7 @@ struct launch_state {
   uint32_t own_shared;      /* without the reserved part, */
   uint32_t reserved_offset; /* which begins here */
   uint32_t local_bytes;     /* per thread */
+  bool rows;                /* each row of the block has a multiple of 16 threads */
   uint32_t threads;         /* that run blocks, at most */
   uint64_t frame_limit;     /* bytes of frames that one worker may make */
   struct ptx_kernel_findings *findings;
@@ -161,8 +167,9 @@ struct worker {
   uint64_t served;      /* when it last had time for other things, see ptx_launch.serve */
   bool helps;           /* it is not the thread that launched */
   uint32_t control;     /* present setting of the processor's float unit */
-  unsigned char *apart; /* registers of compiled code that not all lanes of a warp execute */
+  unsigned char *apart; /* saved registers of lanes that wait elsewhere while compiled code runs */
   size_t apart_bytes;
+  uint32_t ran;     /* warps, since it last had time for other things */
   uint64_t stepped; /* instructions for which compiled code has called the interpreter */
   _Alignas(64) unsigned char scratch[PTX_LANES * 8];
 };
@@ -234,6 +241,10 @@ enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane
 enum run ptx_run_warp(struct warp *warp, uint32_t budget, uint32_t turns, uint32_t seen);
 
 struct frame *ptx_new_frame(struct worker *worker, uint32_t function);
+static inline void ptx_free_frame(struct worker *worker, struct frame *frame) {
+  frame->next = worker->free_frames[frame->number];
+  worker->free_frames[frame->number] = frame;
+}
 struct split *ptx_new_split(struct warp *warp, struct frame *frame);
 struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame *frame, uint32_t mask,
                            uint32_t pc, uint32_t reconvergence);
@@ -276,7 +287,7 @@ bool ptx_stack(const struct place *at, struct frame *frame, uint32_t mask);
 uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
 
 /* settle.c: runs the first instructions of a kernel for a new warp, once in each frame. */
-void ptx_settle_frame(struct warp *warp, struct split *root);
+void ptx_settle_frame(struct warp *warp, struct frame *frame);
 
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);

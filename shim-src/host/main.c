@@ -215,7 +215,8 @@ static int serve(const struct vgpu_reconnects *returns, const struct vgpu_option
   vgpu_devices_usual(inventory, &supervisor.admission.usual_devices);
   uint64_t totals[VGPU_DEVICES_MAX];
   for (uint32_t i = 0; i < inventory->count; i++) totals[i] = inventory->devices[i].total_memory;
-  if (!prepare_workers(options, &supervisor, totals, images)) return 1;
+  if (!prepare_workers(options, &supervisor, totals, images) || !vgpu_supervisor_hold_signals(&supervisor))
+    return 1;
   if (!vgpu_listeners_open(&supervisor.listeners, options)) {
     vgpu_listeners_close(&supervisor.listeners, true);
     return 1;

@@ -99,10 +99,7 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   return true;
 }
 
-int vgpu_supervise(struct vgpu_supervisor *supervisor) {
-  supervisor->next_session = 1;
-  vgpu_exchange_begin(&supervisor->exchange);
-  supervisor->hand_over = (struct vgpu_hand_over){.pipe = -1, .administrator = -1};
+bool vgpu_supervisor_hold_signals(struct vgpu_supervisor *supervisor) {
   sigset_t wanted;
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGCHLD);
@@ -112,8 +109,16 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
   sigprocmask(SIG_BLOCK, &wanted, NULL);
   signal(SIGPIPE, SIG_IGN);
   supervisor->signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (supervisor->signals < 0 || !vgpu_worker_logs_begin(&supervisor->worker_logs)) {
-    vgpu_host_log("error", 0, "signalfd, epoll: %s", strerror(errno));
+  if (supervisor->signals < 0) vgpu_host_log("error", 0, "signalfd: %s", strerror(errno));
+  return supervisor->signals >= 0;
+}
+
+int vgpu_supervise(struct vgpu_supervisor *supervisor) {
+  supervisor->next_session = 1;
+  vgpu_exchange_begin(&supervisor->exchange);
+  supervisor->hand_over = (struct vgpu_hand_over){.pipe = -1, .administrator = -1};
+  if (!vgpu_worker_logs_begin(&supervisor->worker_logs)) {
+    vgpu_host_log("error", 0, "epoll: %s", strerror(errno));
     return 1;
   }
   /* The unit is active already; until this report its main process is the predecessor. */

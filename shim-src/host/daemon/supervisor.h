@@ -52,6 +52,13 @@ struct vgpu_supervisor {
   bool (*read_policy)(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 };
 
+/*
+ * Keeps SIGTERM, SIGINT, SIGHUP and SIGCHLD for vgpu_supervise(). Call this before a socket is made: a
+ * process that sees the socket may signal the daemon, and the default action would end the daemon and leave
+ * the socket behind. Returns false after logging why.
+ */
+bool vgpu_supervisor_hold_signals(struct vgpu_supervisor *supervisor);
+
 /* Runs until SIGTERM or SIGINT. Returns 0, or 1 after logging why. */
 int vgpu_supervise(struct vgpu_supervisor *supervisor);
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { existsSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { buildProgram, type Ended, runProgram } from '../cuda/private_programs.js';
+import { type Ended, preloaded, runProgram } from '../cuda/private_programs.js';
 import {
   askAll,
   builtFile,
@@ -179,22 +179,10 @@ describe('the control socket of a host', () => {
   });
 
   /** Runs `vgpu-hostd status`, and delays its first sends by half a second: a daemon waits for less. */
-  const askLate = async (sends: number): Promise<Ended> => {
-    const late = await buildProgram({
-      name: 'liblate-send.so',
-      sources: ['test/shim/programs/late_send.c'],
-      sanitize: 'none',
-      soname: 'liblate-send.so',
+  const askLate = async (sends: number): Promise<Ended> =>
+    runProgram(builtFile('vgpu-hostd'), ['status', '--control', `${scratch.path}/control`], {
+      env: { LATE_SENDS: String(sends), ...(await preloaded('late_send')) },
     });
-    return runProgram(builtFile('vgpu-hostd'), ['status', '--control', `${scratch.path}/control`], {
-      // ASan complains unless it is the first library, but also works as the second.
-      env: {
-        LATE_SENDS: String(sends),
-        LD_PRELOAD: late,
-        ASAN_OPTIONS: `${process.env['ASAN_OPTIONS'] ?? ''}:verify_asan_link_order=0`,
-      },
-    });
-  };
 
   it('answers a client whose request comes late, as on a busy machine', async () => {
     await start();

@@ -11,7 +11,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
-import { ROOT, runProgram } from '../cuda/private_programs.js';
+import { preloaded, ROOT, runProgram } from '../cuda/private_programs.js';
 import { askAll, builtFile, SHIM, sessionsNow, until, VARIANT } from '../shim_host.js';
 import { freePort } from '../support/free_port.js';
 import { inEachTest } from './each_test.js';
@@ -174,6 +174,17 @@ describe('vgpu-hostd', () => {
     assert.equal(await ended, 0);
     assert.match(told, /STOPPING=1/);
     assert.equal(lstatSync(listening).isSocket(), true, "systemd's socket is not ours to remove");
+  });
+
+  it('obeys signals as soon as it listens', async () => {
+    const ended = await runProgram(
+      builtFile('vgpu-hostd'),
+      ['--device', 'software', '--listen', `unix:${at('s')}`],
+      { env: await preloaded('early_signals') },
+    );
+    assert.deepEqual([ended.code, ended.signal], [0, null], ended.stderr);
+    assert.match(ended.stderr, /hostd.conf was read again/);
+    assert.equal(existsSync(at('s')), false, 'the socket is removed');
   });
 
   it('shows every session the memory that all of them use, and takes back what a dead one held', async () => {

@@ -119,12 +119,15 @@ struct vgpu_driver {
   struct vgpu_texture *textures;              /* under `lock` */
 };
 
-/* Called after memory was freed to a pool, or a pool's attribute set. */
+/* Called after memory was freed to a pool. */
 static inline void vgpu_pools_changed(struct vgpu_driver *driver) {
   __atomic_add_fetch(&driver->pool_changes, 1, __ATOMIC_RELAXED);
 }
 
-/* Called after a query found work complete, which the work before a pool's memory is free may be. */
+/*
+ * Called after a query found work complete, or a pool's attribute was set: the next wait may release memory
+ * that was freed earlier.
+ */
 static inline void vgpu_pools_queried(struct vgpu_driver *driver) {
   if (__atomic_load_n(&driver->pool_changes, __ATOMIC_RELAXED) != 0) vgpu_pools_changed(driver);
 }

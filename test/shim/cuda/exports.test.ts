@@ -192,7 +192,9 @@ describe('the build', { skip: VARIANT === 'shim' ? false : 'a build of its own' 
       ]) {
         cpSync(path.join(ROOT, name), path.join(copy, name), { recursive: true, preserveTimestamps: true });
       }
-      mkdirSync(path.join(copy, 'docs'));
+      // The build writes a document and a contract.
+      for (const written of ['docs/reference', 'agent/contracts'])
+        mkdirSync(path.join(copy, written), { recursive: true });
       mkdirSync(path.join(copy, 'build'));
       const build = path.join(copy, 'build/meson');
       const names = ['libnvidia-ml.so.1', 'vgpu-probe', 'vgpu-watch'];

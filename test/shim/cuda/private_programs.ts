@@ -86,6 +86,21 @@ function sourcesChanged(): number {
   return Math.max(...files.map(changedAt));
 }
 
+/** The variables that preload `source` of test/shim/programs, without `.c`, into a program. */
+export async function preloaded(source: string): Promise<Record<string, string>> {
+  const name = `lib${source.replaceAll('_', '-')}.so`;
+  return {
+    LD_PRELOAD: await buildProgram({
+      name,
+      sources: [`test/shim/programs/${source}.c`],
+      sanitize: 'none',
+      soname: name,
+    }),
+    // ASan complains unless it is the first library, but also works as the second.
+    ASAN_OPTIONS: `${process.env['ASAN_OPTIONS'] ?? ''}:verify_asan_link_order=0`,
+  };
+}
+
 export interface Ended {
   readonly code: number | null;
   readonly signal: string | null;

@@ -545,30 +545,6 @@ static void uploads(void) {
   for (int i = 0; i < UPLOADS; i++) IS(0x07070707, word_at(memory[i] + UPLOAD_BYTES - 4));
 }
 
-/* Pinned memory is read in pieces of several sizes while such uploads fill the host's room. */
-static void reads_beside_uploads(void) {
-  enum { BYTES = 8 << 20, STEP = 129 << 10 };
-  pthread_t threads[UPLOADS];
-  devptr memory[UPLOADS];
-  unsigned char *pinned = NULL;
-  const devptr source = check_alloc(BYTES);
-  uploaded = check_bytes(UPLOAD_BYTES);
-  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&pinned, BYTES, 0));
-  MUST(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), source, 0x01020304, BYTES / 4));
-  for (int i = 0; i < UPLOADS; i++) memory[i] = check_alloc(UPLOAD_BYTES);
-  make_streams();
-  hold(1);
-  for (int i = 0; i < UPLOADS; i++) MUST(pthread_create(&threads[i], NULL, upload_behind, &memory[i]));
-  sleep(2); /* the uploads fill the host's room much sooner */
-  for (size_t at = 0; at + STEP <= BYTES; at += STEP)
-    OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), pinned + at, source + at, STEP,
-            streams[1]));
-  let_go(1);
-  for (int i = 0; i < UPLOADS; i++) pthread_join(threads[i], NULL);
-  OK(CALL(cuCtxSynchronize, (void), ));
-  for (size_t at = 0; at + STEP <= BYTES; at += STEP) IS(0, memcmp(pinned + at, "\4\3\2\1", 4));
-}
-
 /* The same in a context, after uploads in another one have taken the host's room. */
 static void uploads_elsewhere(void) {
   void *context = NULL;
@@ -1010,7 +986,6 @@ static const struct check_case cases[] = {
     {"upload", upload},
     {"upload_pinned", upload_pinned},
     {"uploads", uploads},
-    {"reads_beside_uploads", reads_beside_uploads},
     {"uploads_elsewhere", uploads_elsewhere},
     {"managed", managed},
     {"managed_queries", managed_queries},

@@ -29,8 +29,9 @@
  * - unrecorded: the first cuMemcpyHtoDAsync_v2 behind a wait reads the memory when the wait is over, and the
  *   cuEventRecord after it is CUDA_ERROR_UNKNOWN
  * - uncopied: the first cuMemcpyHtoDAsync_v2 behind a wait is CUDA_ERROR_UNKNOWN
- * - unasked: the third cuEventQuery after the first copy of pinned memory behind a wait is
- *   CUDA_ERROR_ILLEGAL_ADDRESS, as for an event of a context with a fault
+ * - unasked: the second cuEventQuery of the event behind the first copy of pinned memory behind a wait is
+ *   CUDA_ERROR_ILLEGAL_ADDRESS, as for an event of a context with a fault. The first
+ *   query is that of the launch in the same context
  * - unordered=N: the first N calls of cuStreamWaitEvent while a stream waits are CUDA_ERROR_UNKNOWN
  * - uncurrent: the first cuCtxSetCurrent of each thread but the main one is CUDA_ERROR_INVALID_CONTEXT
  * - threadless: while a cuMemAlloc_v2 of 64 MiB or more waits, the process can start no thread
@@ -485,7 +486,10 @@ static bool is_late(uint64_t to, const void *from, size_t bytes) {
 }
 
 static atomic_bool copied, copies_slowly;
-static atomic_uint queries_left; /* until one fails */
+/* The event behind a copy in a context with a fault, and its queries until one fails. */
+static atomic_bool event_fails;
+static _Atomic(void *) failing_event;
+static atomic_uint queries_left;
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
   static atomic_bool once;
@@ -498,7 +502,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stre
   if (stream == NULL && is_late(to, from, bytes)) return 0;
   take_command();
   if (copies_behind(to, from, bytes, true, stream)) {
-    if (word("unasked") != NULL && !atomic_exchange(&once, true)) atomic_store(&queries_left, 3);
+    if (word("unasked") != NULL && !atomic_exchange(&once, true)) atomic_store(&event_fails, true);
     return 0;
   }
   await_copy(from, bytes);
@@ -516,7 +520,9 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
 
 int cuEventQuery(void *event) {
   if (atomic_exchange(&copies_slowly, false)) return 600; /* CUDA_ERROR_NOT_READY */
-  if (atomic_load(&queries_left) > 0 && atomic_fetch_sub(&queries_left, 1) == 1) return 700;
+  if (event == atomic_load(&failing_event) && atomic_load(&queries_left) > 0 &&
+      atomic_fetch_sub(&queries_left, 1) == 1)
+    return 700;
   return NEXT(int (*)(void *), "cuEventQuery")(event);
 }
 
@@ -533,6 +539,10 @@ int cuStreamQuery(void *stream) {
 int cuEventRecord(void *event, void *stream) {
   int result = stream == NULL ? make_late_copies() : 0;
   if (atomic_exchange(&copied, false)) return 999;
+  if (atomic_exchange(&event_fails, false)) {
+    atomic_store(&queries_left, 2);
+    atomic_store(&failing_event, event);
+  }
   return result != 0 ? result : NEXT(int (*)(void *, void *), "cuEventRecord")(event, stream);
 }
 

@@ -285,7 +285,7 @@ int cuMemPoolSetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
   if (attr > RELEASE_THRESHOLD && send.value != 0) return CUDA_ERROR_INVALID_VALUE; /* only reset */
   if (pool.managed) return vgpu_managed_pool_set_value(driver, handle, attr, send.value);
   result = vgpu_cuda_call(VGPU_OP_cuMemPoolSetAttribute, &send, sizeof send, NULL, 0);
-  vgpu_pools_queried(driver); /* a threshold releases only memory that was freed */
+  vgpu_pools_queried(driver); /* no effect unless memory was freed to a pool before */
   return result;
 }
 

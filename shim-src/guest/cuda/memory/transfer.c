@@ -65,7 +65,7 @@ static bool is_shared(const struct vgpu_transfer *transfer, const struct vgpu_ho
          !is_capturing(transfer->driver);
 }
 
-/* Limit of one thread. The host queues up to 48 MiB of a session behind work that waits. */
+/* Limit of one thread. The host queues up to 64 MiB of a session behind work that waits. */
 #define MOST_AHEAD (16u << 20)
 
 /*

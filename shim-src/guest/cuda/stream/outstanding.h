@@ -1,8 +1,8 @@
 /*
  * Records which streams have outstanding work. A synchronize is answered without the host if the stream was
- * waited for and got no call since, unless vgpu_pools_await(). Each call that leaves work gets the next
- * number when it is sent; a wait covers all numbers before its begin. Streams share slots, so an idle stream
- * may seem busy, but a busy one never seems idle.
+ * waited for and got no call since, unless vgpu_pools_await() is true. Each call that leaves work gets the
+ * next number when it is sent; a wait covers all numbers before its begin. Streams share slots, so an idle
+ * stream may seem busy, but a busy one never seems idle.
  */
 #ifndef VGPU_GUEST_CUDA_OUTSTANDING_H
 #define VGPU_GUEST_CUDA_OUTSTANDING_H

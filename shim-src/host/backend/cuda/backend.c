@@ -33,7 +33,7 @@
 
 #define EXIT_NO_GPU 3
 #define INVENTORY_LIMIT_S 60 /* the first cuInit of a machine may load the kernel driver */
-#define REFUSAL_MS 100       /* NVML's answer is used again for this time while nothing changes */
+#define REFUSAL_MS 100       /* least time between NVML queries for refusals while nothing changes */
 #define PCI_BUS 33
 #define PCI_DEVICE 34
 #define PCI_DOMAIN 50
@@ -290,7 +290,7 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
-/* Differs, as a rule, when the session's memory or contexts have changed. */
+/* Hash of the session's used memory and contexts. Two states may collide. */
 static uint64_t state_of(const struct vgpu_worker *worker) {
   const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
   uint64_t state = 0;
@@ -305,10 +305,13 @@ static uint64_t state_of(const struct vgpu_worker *worker) {
  */
 static void correct_accounts(struct vgpu_worker *worker) {
   const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
+  struct vgpu_cuda *cuda = cuda_of(worker);
   vgpu_cuda_settle_pools(worker);
   /* Also where NVML does not list this process: the question costs as much. */
-  if (cuda_of(worker) != NULL) cuda_of(worker)->corrected = vgpu_now_ms();
-  if (cuda_of(worker) != NULL) cuda_of(worker)->corrected_state = state_of(worker);
+  if (cuda != NULL) {
+    cuda->corrected = vgpu_now_ms();
+    cuda->corrected_state = state_of(worker);
+  }
   for (uint32_t i = 0; i < worker->inventory->count; i++) {
     uint64_t bytes;
     if (account->contexts[vgpu_accounts_device(worker->accounts, worker->slot, i)] == 0) bytes = 0;
@@ -317,7 +320,7 @@ static void correct_accounts(struct vgpu_worker *worker) {
   }
 }
 
-/* Before a refusal. A program may try again at once, for which the last answer of NVML is new enough. */
+/* Called before an allocation is refused. Programs retry in loops, and an NVML query costs a system call. */
 static void correct_before_refusal(void *context) {
   struct vgpu_worker *worker = context;
   const struct vgpu_cuda *cuda = cuda_of(worker);

@@ -9,9 +9,8 @@
 #include "host/backend/cuda/slice.h"
 
 #define MOST_BYTES (64u << 20)
-/* Kept for reads that a guest posts: 8 MiB (guest/cuda/memory/readback.c), each rounded up to a power of two.
- */
-#define READS_BYTES (16u << 20)
+#define MOST_POSTED                                                                                          \
+  (16u << 20) /* twice the 8 MiB that a guest posts in all: each read is rounded up to a power of two */
 #define SMALLEST 4096u
 #define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
 
@@ -24,6 +23,7 @@ struct vgpu_cuda_read {
   uint64_t capacity;
   void *memory;
   struct vgpu_event *event; /* recorded after the copy */
+  struct vgpu_cuda_buffers *of;
 };
 
 static uint64_t capacity_for(uint64_t bytes) {
@@ -32,13 +32,13 @@ static uint64_t capacity_for(uint64_t bytes) {
   return capacity;
 }
 
-/* Takes one out of a list. With a ticket only one that has it. */
-static struct vgpu_cuda_read *take(struct vgpu_cuda_read **link, uint64_t context, uint64_t bytes,
-                                   uint64_t ticket) {
-  const uint64_t capacity = capacity_for(bytes); /* short reads would keep the room of long ones */
+/* Takes one out of a list that has a capacity of at least `least` and at most `most` bytes. 0: any ticket. */
+static struct vgpu_cuda_read *take(struct vgpu_cuda_read **link, uint64_t context, uint64_t least,
+                                   uint64_t most, uint64_t ticket) {
   for (; *link != NULL; link = &(*link)->next) {
     struct vgpu_cuda_read *read = *link;
-    if (read->context != context || read->capacity != capacity || (ticket != 0 && read->ticket != ticket))
+    if (read->context != context || read->capacity < least || read->capacity > most ||
+        (ticket != 0 && read->ticket != ticket))
       continue;
     *link = read->next;
     return read;
@@ -58,8 +58,8 @@ static void put_last(struct vgpu_cuda_read **list, struct vgpu_cuda_read *read) 
   *list = read;
 }
 
-static struct vgpu_cuda_read *take_spare(struct vgpu_cuda_reads *reads, uint64_t context, uint64_t bytes) {
-  return take(&reads->spare, context, bytes, 0);
+static void make_spare(struct vgpu_cuda_read *read) {
+  put(&read->of->spare, read);
 }
 
 static int32_t free_host_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
@@ -79,7 +79,7 @@ static void dispose(struct vgpu_worker *worker, struct vgpu_cuda_read *read) {
 
 /* Frees a read that is in no list. The driver frees its memory when the device no longer uses it. */
 static void discard(struct vgpu_worker *worker, struct vgpu_cuda_read *read) {
-  cuda_of(worker)->reads.bytes -= read->capacity;
+  read->of->bytes -= read->capacity;
   dispose(worker, read);
 }
 
@@ -96,18 +96,27 @@ static void drop_list(struct vgpu_worker *worker, struct vgpu_cuda_read **link, 
   }
 }
 
-static uint64_t most_bytes(const struct vgpu_worker *worker) {
-  return worker->limits->outstanding < MOST_BYTES ? worker->limits->outstanding : MOST_BYTES;
+/* Bytes. A quarter of what the session may keep waiting is for posted reads. */
+static uint64_t limit_of(const struct vgpu_worker *worker, const struct vgpu_cuda_buffers *buffers) {
+  const uint64_t all = worker->limits->outstanding, posted = all / 4, others = all - posted;
+  if (buffers == &cuda_of(worker)->reads.posted) return posted < MOST_POSTED ? posted : MOST_POSTED;
+  return others < MOST_BYTES ? others : MOST_BYTES;
 }
 
-static int32_t make_read(struct vgpu_worker *worker, struct vgpu_cuda *cuda, uint64_t context, uint64_t bytes,
-                         uint64_t most, struct vgpu_cuda_read **made) {
-  const uint64_t capacity = capacity_for(bytes);
+/* Takes a spare buffer or makes one. */
+static int32_t take_buffer(struct vgpu_worker *worker, struct vgpu_cuda_buffers *of, uint64_t context,
+                           uint64_t bytes, struct vgpu_cuda_read **made) {
+  struct vgpu_cuda *cuda = cuda_of(worker);
+  const uint64_t capacity = capacity_for(bytes), most = limit_of(worker, of);
+  /* Of this size only: short reads must not occupy large buffers. */
+  *made = take(&of->spare, context, capacity, capacity, 0);
+  if (*made != NULL) return CUDA_SUCCESS;
   /* Spare buffers of other sizes and contexts are freed to make room. */
-  if (cuda->reads.bytes + capacity > most) drop_list(worker, &cuda->reads.spare, 0);
-  if (cuda->reads.bytes + capacity > most) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (of->bytes + capacity > most) drop_list(worker, &of->spare, 0);
+  if (of->bytes + capacity > most) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_read *read = calloc(1, sizeof *read);
   if (read == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  read->of = of;
   read->context = context;
   read->capacity = capacity;
   int32_t result = VGPU_DRIVER(&cuda->api, cuMemHostAlloc, &read->memory, capacity, 0);
@@ -116,7 +125,7 @@ static int32_t make_read(struct vgpu_worker *worker, struct vgpu_cuda *cuda, uin
     dispose(worker, read);
     return result;
   }
-  cuda->reads.bytes += capacity;
+  of->bytes += capacity;
   *made = read;
   return CUDA_SUCCESS;
 }
@@ -130,8 +139,8 @@ int32_t vgpu_cuda_read_later(struct vgpu_worker *worker, const struct vgpu_send_
       !vgpu_ranges_hold(&cuda->ranges, send->source, send->bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  struct vgpu_cuda_read *read = take_spare(&cuda->reads, send->context, send->bytes);
-  if (read == NULL) result = make_read(worker, cuda, send->context, send->bytes, most_bytes(worker), &read);
+  struct vgpu_cuda_read *read;
+  result = take_buffer(worker, &cuda->reads.posted, send->context, send->bytes, &read);
   if (result != CUDA_SUCCESS) return result;
   result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoHAsync_v2, read->memory, send->source, send->bytes, stream);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, read->event, stream);
@@ -167,8 +176,7 @@ int32_t vgpu_cuda_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
       return CUDA_ERROR_INVALID_VALUE;
     if (size == NOT_READ) continue;
     *link = read->next;
-    read->next = cuda->reads.spare;
-    cuda->reads.spare = read;
+    make_spare(read);
   }
   bulk->out_size = at;
   return CUDA_SUCCESS;
@@ -190,7 +198,7 @@ static void collect_writes(struct vgpu_cuda *cuda) {
       continue;
     }
     *link = write->next;
-    put(&reads->spare, write);
+    make_spare(write);
   }
 }
 
@@ -198,9 +206,8 @@ static void collect_writes(struct vgpu_cuda *cuda) {
 static struct vgpu_cuda_read *find_room(struct vgpu_worker *worker, uint64_t context, uint64_t bytes) {
   struct vgpu_cuda *cuda = cuda_of(worker);
   collect_writes(cuda);
-  struct vgpu_cuda_read *read = take_spare(&cuda->reads, context, bytes);
-  const uint64_t most = most_bytes(worker), kept = most / 4 < READS_BYTES ? most / 4 : READS_BYTES;
-  if (read == NULL) (void)make_read(worker, cuda, context, bytes, most - kept, &read);
+  struct vgpu_cuda_read *read = NULL;
+  (void)take_buffer(worker, &cuda->reads.others, context, bytes, &read);
   return read;
 }
 
@@ -211,7 +218,7 @@ static bool will_have_room(const struct vgpu_cuda_reads *reads) {
 
 static struct vgpu_cuda_read *take_room(struct vgpu_worker *worker, uint64_t context, uint64_t bytes) {
   const uint32_t lane = vgpu_cuda_slice_lane(worker);
-  return lane == 0 ? NULL : take(&cuda_of(worker)->reads.room, context, bytes, lane);
+  return lane == 0 ? NULL : take(&cuda_of(worker)->reads.room, context, bytes, UINT64_MAX, lane);
 }
 
 void vgpu_cuda_give_room(struct vgpu_worker *worker) {
@@ -226,7 +233,7 @@ void vgpu_cuda_give_room(struct vgpu_worker *worker) {
       continue;
     }
     *link = read->next;
-    put(&reads->spare, read);
+    make_spare(read);
   }
 }
 
@@ -329,7 +336,7 @@ const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct
   if (cuda->recording != NULL) return bytes;
   struct vgpu_cuda_read *write = take_room(worker, context, size);
   if (!vgpu_cuda_is_held(cuda) && vgpu_cuda_query_stream(worker, context, stream) != CUDA_ERROR_NOT_READY) {
-    if (write != NULL) put(&reads->spare, write);
+    if (write != NULL) make_spare(write);
     return bytes;
   }
   if (write == NULL) write = find_room(worker, context, size);
@@ -359,5 +366,6 @@ void vgpu_cuda_drop_reads(struct vgpu_worker *worker, uint64_t context) {
   drop_list(worker, &cuda->reads.writes, context);
   drop_list(worker, &cuda->reads.waiting, context);
   drop_list(worker, &cuda->reads.room, context);
-  drop_list(worker, &cuda->reads.spare, context);
+  drop_list(worker, &cuda->reads.posted.spare, context);
+  drop_list(worker, &cuda->reads.others.spare, context);
 }

@@ -11,13 +11,19 @@ struct vgpu_box;
 struct vgpu_cuda_read;
 struct vgpu_stream;
 
+/* Memory with an event, and its limit. Posted reads have their own: no call may take what they need. */
+struct vgpu_cuda_buffers {
+  struct vgpu_cuda_read *spare;
+  uint64_t bytes; /* also of those in use */
+};
+
 struct vgpu_cuda_reads {
   struct vgpu_cuda_read *first;
   struct vgpu_cuda_read *writes;  /* copies in progress for which no call waits */
   struct vgpu_cuda_read *waiting; /* copies from the device for which a parked call waits */
   struct vgpu_cuda_read *room;    /* kept for uploads that will arrive; their ticket is the guest's thread */
-  struct vgpu_cuda_read *spare;   /* their memory and events, for later use */
-  uint64_t bytes;
+  struct vgpu_cuda_buffers posted;
+  struct vgpu_cuda_buffers others;
 };
 
 /*

@@ -49,7 +49,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_pool *pools;
   struct vgpu_cuda_shared *shared;
   int64_t corrected;        /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
-  uint64_t corrected_state; /* of the account then (backend.c) */
+  uint64_t corrected_state; /* state_of() (backend.c) at that time */
 };
 
 /* NULL before the session's first call. */

@@ -69,7 +69,7 @@ static void ends_well(pid_t pid) {
   IS(0, status);
 }
 
-/* The other process must find what this one has copied and freed, so this one waits for it. */
+/* Waits for this process's copies and frees, because the other process reads their results. */
 static void run(const char *name, const struct offer *offer) {
   int to, from;
   OK(CALL(cuCtxSynchronize, (void)));

@@ -2,6 +2,7 @@
 import { constants } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import type { Carrier } from '../../contracts/shim-codes.js';
 import { VgpuError } from '../../lib/errors.js';
 import { own } from '../../lib/json.js';
 import { defaultSocket, guestConf, may, ptxasName, storeCurrent } from '../../lib/paths.js';
@@ -58,8 +59,18 @@ export async function borrowShim(runner: CommandRunner, question: BorrowQuestion
       ...loaderVariables(profile, libraries, environment),
       VGPU_HOST: endpoint,
       ...(report.simulated ? simulatedCompilers(libraries, environment) : {}),
+      ...withoutMappedMemory(report.host?.carrier, environment),
     },
   };
+}
+
+/** Only rings let the GPU read a program's memory, as vLLM's default runner requires. The caller's choice is kept. */
+function withoutMappedMemory(
+  carrier: Carrier | undefined,
+  environment: BorrowQuestion['environment'],
+): Readonly<Record<string, string>> {
+  const maps = carrier === undefined || carrier === 'rings' || carrier === 'vm-memory';
+  return maps || own(environment, 'VLLM_USE_V2_MODEL_RUNNER') ? {} : { VLLM_USE_V2_MODEL_RUNNER: '0' };
 }
 
 function noHost(endpoint: string, why: string): VgpuError {

@@ -1,7 +1,7 @@
 /**
  * vLLM's server through `vgpu-agent run`, kernels skipped, on a simulated GPU and with --device cuda over the stand-in
- * driver: starts with a small random model, answers its API, stops. Its V2 runner reads from the GPU how many tokens were sampled, and without kernels that is none; the older runner
- * counts on the CPU and answers.
+ * driver: starts with a small random model, answers its API, stops. Its V2 runner reads from the GPU how many tokens
+ * were sampled, and without kernels that is none; the older runner counts on the CPU and answers.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile } from 'node:child_process';
@@ -101,8 +101,8 @@ function servesVllm(where: string, start: Start): void {
       await stop();
     });
 
-    it('completes a prompt with the older runner, stops', async () => {
-      const { url, stop } = await serve({ VLLM_USE_V2_MODEL_RUNNER: '0' });
+    it('completes a prompt over a socket, with the older runner that vgpu-agent chooses, stops', async () => {
+      const { url, stop } = await serve({ VGPU_TRANSPORT: 'socket' });
       const answer = await fetch(`${url}/v1/completions`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },

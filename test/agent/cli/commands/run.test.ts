@@ -139,6 +139,14 @@ describe('vgpu-agent run', () => {
     assert.equal(ask({ TRITON_CACHE_DIR: '/t/simulated' })[2], '/t/simulated', 'a command in a command');
   });
 
+  test('vLLM gets the runner that needs no memory in common, where there is none', () => {
+    const ask = (more: Readonly<Record<string, string>>): string =>
+      run(['--', 'sh', '-c', 'echo "<$VLLM_USE_V2_MODEL_RUNNER>"'], more).stdout.trim();
+    assert.equal(ask({ VGPU_TRANSPORT: 'socket' }), '<0>');
+    assert.equal(ask({}), '<>', 'rings');
+    assert.equal(ask({ VGPU_TRANSPORT: 'socket', VLLM_USE_V2_MODEL_RUNNER: '1' }), '<1>');
+  });
+
   const become = ['setpriv', `--reuid=${nobody}`, `--regid=${nobody}`, '--clear-groups'] as const;
   const whyNotNobody =
     (process.getuid?.() !== 0 && 'needs root') ||

@@ -184,7 +184,8 @@ export async function startHost(options: HostOptions): Promise<Host> {
     log += chunk.toString();
   });
   const running = (): boolean => child.exitCode === null && child.signalCode === null;
-  await until('vgpu-hostd to listen', () => log.includes('device 0') || !running());
+  // Not "device 0" alone: what the daemon says about the device's compute mode, it says before it listens.
+  await until('vgpu-hostd to listen', () => log.includes('device 0: ') || !running());
   if (!running() || child.pid === undefined) throw new Error(`vgpu-hostd ended: ${log}`);
   return {
     pid: child.pid,

@@ -40,7 +40,7 @@ export async function startHostd(args: readonly string[] = []): Promise<Hostd> {
     words += data.toString();
   });
   // The socket file exists before vgpu-hostd listens.
-  for (let waited = 0; !words.includes('device 0'); waited += 20) {
+  for (let waited = 0; !words.includes('device 0: '); waited += 20) {
     if (child.exitCode !== null || waited > 60_000) throw new Error(`vgpu-hostd does not listen: ${words}`);
     await sleep(20);
   }

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createConnection } from 'node:net';
 import path from 'node:path';
 import { testNode, testRoot } from '../../guest/support/roots.js';
@@ -13,7 +13,7 @@ import { until } from '../shim_host.js';
 import type { ImageFile } from './image.js';
 import { makeInitrd } from './initrd.js';
 import { running } from './machine.js';
-import { startQemu } from './qemu.js';
+import { listens, startQemu } from './qemu.js';
 
 export const NODE_MAJOR = 22;
 /** Of a machine on a busy one; commands have limits of their own, by the machine's clock. */
@@ -120,7 +120,7 @@ export async function startDebian(directory: string, options: DebianOptions): Pr
   });
   const machine = running(directory, qemu);
   let answers = '';
-  await until('qemu', () => existsSync(lines) || qemu.exitCode !== null, 60_000);
+  await until('qemu', () => listens(lines) || qemu.exitCode !== null, 60_000);
   const connection = createConnection(lines);
   connection.on('error', () => undefined);
   connection.on('data', (chunk: Buffer) => {

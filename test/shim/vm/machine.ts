@@ -10,7 +10,7 @@ import { ROOT } from '../cuda/private_programs.js';
 import { type Host, startHost, until } from '../shim_host.js';
 import { makeVmMemory } from '../support/vm_memory.js';
 import { makeInitrd } from './initrd.js';
-import { content, ended, start, startQemu, tellMonitor, VM, VSOCK_DEVICE } from './qemu.js';
+import { content, ended, listens, start, startQemu, tellMonitor, VM, VSOCK_DEVICE } from './qemu.js';
 
 const VSOCK = path.join(ROOT, '.cache/roots/vm-vsock/usr/bin/vhost-device-vsock');
 const CID = 33;
@@ -146,7 +146,7 @@ export async function startMachines(
     );
     started.push(proxy);
     proxies[number] = proxy;
-    await until('its socket', () => existsSync(socket) || ended(proxy), 20_000);
+    await until('its socket', () => listens(socket) || ended(proxy), 20_000);
     assert.equal(ended(proxy), false, content(`${at(number)}/vsock`));
     return proxy;
   };
@@ -216,7 +216,7 @@ export async function startMachines(
         restore: async (saved, shared = true) => {
           await startProxy(number);
           const machine = startOn(number, shared, saved);
-          await until('its monitor', () => existsSync(`${at(number)}/monitor`), 20_000);
+          await until('its monitor', () => listens(`${at(number)}/monitor`), 20_000);
           await monitorSays(machine.monitor, 'info status', (status) => status.includes('running'));
           await machine.monitor(`device_add ${VSOCK_DEVICE}`);
           return machine;

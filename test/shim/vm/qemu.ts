@@ -13,6 +13,17 @@ export const VM = path.join(ROOT, '.cache/roots/vm');
 /** Where qemu's own libraries are. */
 export const QEMU_LIBRARIES = [`${VM}/usr/lib/x86_64-linux-gnu`, `${VM}/lib/x86_64-linux-gnu`].join(':');
 export const ended = (child: ChildProcess): boolean => child.exitCode !== null || child.signalCode !== null;
+/**
+ * Whether a process listens at the unix socket. The file alone may be there too early: bind() makes it, and connect() is
+ * refused until listen() (unix(7)). SO_ACCEPTCON in the flags of /proc/net/unix (proc_net(5)) is seen without connecting.
+ */
+export const listens = (socket: string): boolean =>
+  readFileSync('/proc/net/unix', 'latin1')
+    .split('\n')
+    .some((line) => {
+      const [, , , flags = '0', , , , file] = line.split(/ +/);
+      return file === socket && (Number.parseInt(flags, 16) & 0x1_00_00) !== 0;
+    });
 export const content = (file: string): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');
 
 /** Starts a program of the cache; what it says goes into `log`, too. */

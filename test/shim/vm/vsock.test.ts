@@ -2,13 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
 import { builtFile, forksWithoutSignals, scratchDirectory, startHost, until } from '../shim_host.js';
 import { freePort } from '../support/free_port.js';
 import { startCuttingRelay } from '../wire/cutting_relay.js';
 import { noise } from '../wire/wire_client.js';
 import { type Machine, startMachine, whyNoMachine } from './machine.js';
+import { ended, listens } from './qemu.js';
 
 describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
   const scratch = scratchDirectory();
@@ -106,11 +107,12 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
       for (; going; cuts += 1) {
         rmSync(path, { force: true });
         const relay = spawn(process.execPath, ['-e', script, path, socket]);
-        await until('the relay', () => existsSync(path), 20_000);
+        await until('the relay', () => listens(path), 20_000);
         await until('a session', () => !going || host.log().includes('begins, in its VM'), 240_000);
         // The last one stays.
         await until('some calls, or the end', () => !going, cuts < 3 ? 200 : 240_000).catch(() => undefined);
         relay.kill('SIGKILL');
+        await until('its end', () => ended(relay));
       }
     })();
     try {

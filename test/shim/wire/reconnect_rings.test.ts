@@ -152,7 +152,7 @@ describe('a session with rings whose connection is cut', () => {
                   await sleep((random() >>> 8) % 6);
                   const before = continued();
                   relay.cut();
-                  // The next cut is in the reconnection, or after it: on a busy machine none would be completed otherwise.
+                  // Half of the cuts wait for the reconnection: a busy machine would complete none between two cuts.
                   if ((random() >>> 16) % 2 === 0)
                     await until('it to go on', () => !runs || !going || continued() > before, 60_000);
                 }

@@ -184,7 +184,11 @@ describe(`libvirt, by ${page}`, { skip }, () => {
     await bothGoOn();
     assert.equal(before + (await lost()), 1 + 2, `${left}\n${await shown()}`);
     const said = await journal();
-    assert.equal([...said.matchAll(/refused vsock, cid 4, .*: this daemon has no session with/g)].length, 2, said);
+    assert.equal(
+      [...said.matchAll(/refused vsock, cid 4, .*: this daemon has no session with/g)].length,
+      2,
+      said,
+    );
     assert.match(await host.must('vgpu-hostd status'), /(?: vsock:4 .*vm_memory[\s\S]*){2}/);
   });
 

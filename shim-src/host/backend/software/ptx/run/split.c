@@ -28,10 +28,6 @@ struct frame *ptx_new_frame(struct worker *worker, uint32_t number) {
   return frame;
 }
 
-static void leave_frame(struct worker *worker, struct frame *frame) {
-  if (--frame->users == 0) ptx_free_frame(worker, frame);
-}
-
 struct split *ptx_new_split(struct warp *warp, struct frame *frame) {
   struct split *split = warp->free_splits;
   if (split != NULL) {
@@ -51,7 +47,7 @@ struct split *ptx_new_split(struct warp *warp, struct frame *frame) {
 }
 
 static void free_split(struct warp *warp, struct split *split) {
-  leave_frame(warp->block->worker, split->frame);
+  if (--split->frame->users == 0) ptx_free_frame(warp->block->worker, split->frame);
   split->parent = warp->free_splits;
   warp->free_splits = split;
 }
@@ -105,7 +101,7 @@ struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame
   split->mask = mask;
   split->pc = pc;
   split->reconvergence = reconvergence;
-  parent->children++;
+  if (parent != NULL) parent->children++;
   warp->leaves[warp->leaf_count++] = split;
   return split;
 }
@@ -121,15 +117,9 @@ bool ptx_release(struct warp *warp, const struct split *leaf) {
   for (struct split *waits = leaf->parent; waits != NULL; waits = waits->parent) {
     uint32_t lanes = waits->arrived & ~warp->exited;
     if (lanes == 0) continue;
-    struct split *on = ptx_new_split(warp, waits->frame);
-    if (on == NULL) return any;
-    on->parent = waits->parent;
-    on->mask = lanes;
-    on->pc = waits->pc;
-    on->reconvergence = waits->reconvergence;
-    if (on->parent != NULL) on->parent->children++;
+    if (ptx_new_leaf(warp, waits->parent, waits->frame, lanes, waits->pc, waits->reconvergence) == NULL)
+      return any;
     waits->arrived = 0;
-    warp->leaves[warp->leaf_count++] = on;
     any = true;
   }
   return any;
@@ -170,15 +160,9 @@ bool ptx_unite(struct warp *warp, struct split *split) {
 
 /* Lets some lanes of a leaf continue after its present instruction, as a separate leaf. False: too deep. */
 bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
-  struct split *beside = ptx_new_split(warp, split->frame);
-  if (beside == NULL) return false;
-  beside->parent = split->parent;
-  beside->mask = lanes;
-  beside->pc = split->pc + 1;
-  beside->reconvergence = split->reconvergence;
-  if (beside->parent != NULL) beside->parent->children++;
+  if (ptx_new_leaf(warp, split->parent, split->frame, lanes, split->pc + 1, split->reconvergence) == NULL)
+    return false;
   split->mask &= ~lanes;
-  warp->leaves[warp->leaf_count++] = beside;
   return true;
 }
 
@@ -193,12 +177,9 @@ bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_
     /* this split waits at the join for both */
     struct split *first = ptx_new_split(warp, split->frame);
     if (first == NULL) return false;
-    *first = (struct split){.made = first->made,
-                            .parent = split,
-                            .frame = split->frame,
-                            .mask = split->mask,
-                            .state = SPLIT_READY,
-                            .reconvergence = join};
+    first->parent = split;
+    first->mask = split->mask;
+    first->reconvergence = join;
     split->state = SPLIT_JOIN;
     split->pc = join;
     split->children = 1;

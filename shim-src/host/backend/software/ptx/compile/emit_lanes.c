@@ -24,7 +24,7 @@ static void shuffle(struct ptx_emit *e, const struct ptx_instruction *in, const 
   SAY(">\n");
   ptx_emit_write(e, in->d, 32, r);
   if ((to & 3) == REF_FRAME)
-    ptx_emit_write_predicate(e, to & ~PTX_DEFINED, ptx_emit_value(e, "add i32 %u, 0", from[PTX_LANES]));
+    ptx_emit_write_predicate(e, to, ptx_emit_value(e, "add i32 %u, 0", from[PTX_LANES]));
 }
 
 static void vote(struct ptx_emit *e, const struct ptx_instruction *in) {

@@ -127,8 +127,7 @@ static bool wide_atomic(const struct place *at, uint32_t mask, const uint64_t *a
       memcpy(&value[i / 2 - 1][i % 2], ptx_operand(at, x[i]) + lane * 8, 8);
     if (compares) ptx_compare_16(to, value[0], value[1], old);
     else ptx_exchange_16(to, value[0], old);
-    for (uint32_t i = 0; i < 2; i++)
-      memcpy(at->registers + (x[i] & ~(PTX_DEFINED | 3u)) + lane * 8, &old[i], 8);
+    for (uint32_t i = 0; i < 2; i++) memcpy(at->registers + (x[i] & ~3u) + lane * 8, &old[i], 8);
   }
   return true;
 }

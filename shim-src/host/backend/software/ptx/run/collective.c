@@ -13,7 +13,7 @@ static uint32_t extra(const struct place *at, uint32_t index) {
 }
 
 static void put_predicate(const struct place *at, uint32_t reference, uint32_t value, uint32_t mask) {
-  if ((reference & 3) == REF_FRAME) ptx_set_predicate(at, reference & ~PTX_DEFINED, value, mask);
+  if ((reference & 3) == REF_FRAME) ptx_set_predicate(at, reference, value, mask);
 }
 
 /*
@@ -46,14 +46,14 @@ static void give(const struct meeting *meeting, const uint32_t r[PTX_LANES], uin
     uint32_t lanes = meeting->parties[i].mask & mask;
     if (lanes == 0) continue;
     ptx_blend(at->worker, at->registers + (at->in->d & ~3u), r, lanes, 4);
-    put_predicate(at, extra(at, 1) & ~PTX_DEFINED, second, lanes);
+    put_predicate(at, extra(at, 1), second, lanes);
   }
 }
 
-static void give_all(const struct meeting *meeting, uint32_t value, uint32_t mask) {
+static void give_all(const struct meeting *meeting, uint32_t value, uint32_t second, uint32_t mask) {
   uint32_t r[PTX_LANES];
   for (int i = 0; i < PTX_LANES; i++) r[i] = value;
-  give(meeting, r, 0, mask);
+  give(meeting, r, second, mask);
 }
 
 /*
@@ -74,7 +74,7 @@ static bool shuffle_whole(const struct place *at) {
   uint32_t r[PTX_LANES];
   for (uint32_t lane = 0; lane < PTX_LANES; lane++) r[lane] = a[kept->from[lane]];
   memcpy(at->registers + (in->d & ~3u), r, sizeof r);
-  put_predicate(at, extra(at, 1) & ~PTX_DEFINED, kept->inside, FULL);
+  put_predicate(at, extra(at, 1), kept->inside, FULL);
   return true;
 }
 
@@ -108,7 +108,7 @@ static void vote(const struct meeting *meeting, uint32_t group) {
       result = p == 0 || p == group ? FULL : 0;
       break;
     default:
-      give_all(meeting, p, group);
+      give_all(meeting, p, 0, group);
       return;
   }
   for (uint32_t i = 0; i < meeting->count; i++) {
@@ -168,7 +168,7 @@ static void reduce(const struct meeting *meeting, uint32_t group) {
   uint32_t a[PTX_LANES];
   collect(meeting, offsetof(struct ptx_instruction, a), a);
   if (in->type == T_F32) {
-    give_all(meeting, reduce_floats(in->m, a, group), group);
+    give_all(meeting, reduce_floats(in->m, a, group), 0, group);
     return;
   }
   uint32_t total = a[__builtin_ctz(group)];
@@ -196,13 +196,12 @@ static void reduce(const struct meeting *meeting, uint32_t group) {
         break;
     }
   }
-  give_all(meeting, total, group);
+  give_all(meeting, total, 0, group);
 }
 
 static void elect(const struct meeting *meeting, uint32_t group) {
-  uint32_t r[PTX_LANES], leader = (uint32_t)__builtin_ctz(group);
-  for (int i = 0; i < PTX_LANES; i++) r[i] = leader;
-  give(meeting, r, 1u << leader, group);
+  uint32_t leader = (uint32_t)__builtin_ctz(group);
+  give_all(meeting, leader, 1u << leader, group);
 }
 
 void ptx_together(const struct meeting *meeting, uint32_t group) {

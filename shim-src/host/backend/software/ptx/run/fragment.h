@@ -35,7 +35,7 @@ static inline uint32_t ptx_element_bytes(enum ptx_type type) {
 }
 
 static inline unsigned char *ptx_written(const struct place *at, uint32_t reference) {
-  return at->registers + (reference & ~(PTX_DEFINED | 3u));
+  return at->registers + (reference & ~3u);
 }
 
 /* matrix.c: returns the address that a lane gives to a memory operation. */

@@ -40,14 +40,14 @@ static double element(const struct place *at, const uint32_t *x, uint32_t lane, 
 static void put_element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t i,
                         enum ptx_type type, double value) {
   if (type == T_F64) {
-    memcpy(at->registers + (x[i] & ~(PTX_DEFINED | 3u)) + lane * 8, &value, 8);
+    memcpy(at->registers + (x[i] & ~3u) + lane * 8, &value, 8);
   } else if (type == T_F16) {
     uint16_t half = ptx_half_of_double(value, 1);
-    memcpy(at->registers + (x[i / 2] & ~(PTX_DEFINED | 3u)) + lane * 4 + (i & 1) * 2, &half, 2);
+    memcpy(at->registers + (x[i / 2] & ~3u) + lane * 4 + (i & 1) * 2, &half, 2);
   } else {
     float f = (float)value;
     uint32_t word = f == f ? ptx_bits(f) : 0x7fffffff;
-    memcpy(at->registers + (x[i] & ~(PTX_DEFINED | 3u)) + lane * 4, &word, 4);
+    memcpy(at->registers + (x[i] & ~3u) + lane * 4, &word, 4);
   }
 }
 
@@ -219,8 +219,8 @@ static bool rows_of_eight(const struct place *at, const uint32_t *x, bool load) 
       if (row[r] == NULL) return false;
       if (load) memcpy(values[r], row[r], 16);
     }
-    unsigned char *registers = at->registers + (x[j] & ~(PTX_DEFINED | 3u));
-    const unsigned char *source = ptx_operand(at, x[j] & ~PTX_DEFINED);
+    unsigned char *registers = at->registers + (x[j] & ~3u);
+    const unsigned char *source = ptx_operand(at, x[j]);
     for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
       for (uint32_t h = 0; h < 2; h++) {
         uint32_t r = lane >> 2, c = (lane & 3) * 2 + h;

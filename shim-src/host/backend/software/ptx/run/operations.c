@@ -39,7 +39,7 @@ void ptx_carry(const struct place *at, uint32_t mask) {
     uint64_t value = (uint64_t)wide;
     memcpy(d + lane * in->size, &value, in->size);
   }
-  if ((in->m & 4) != 0) ptx_set_predicate(at, x[1] & ~PTX_DEFINED, after, mask);
+  if ((in->m & 4) != 0) ptx_set_predicate(at, x[1], after, mask);
 }
 
 void ptx_predicates(const struct place *at, uint32_t mask) {

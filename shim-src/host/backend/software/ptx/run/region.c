@@ -198,7 +198,7 @@ bool ptx_step(const struct place *at, uint32_t mask) {
     case K_SETP: {
       uint32_t t = in->u.compare(ptx_operand(at, in->a), ptx_operand(at, in->b));
       uint32_t first = ptx_combined(at, t);
-      if (in->x_count > 0) ptx_set_predicate(at, x[0] & ~PTX_DEFINED, ptx_combined(at, ~t), mask);
+      if (in->x_count > 0) ptx_set_predicate(at, x[0], ptx_combined(at, ~t), mask);
       ptx_set_predicate(at, in->d, first, mask);
       return true;
     }
@@ -206,7 +206,7 @@ bool ptx_step(const struct place *at, uint32_t mask) {
       uint64_t t = in->u.compare_pair(ptx_operand(at, in->a), ptx_operand(at, in->b));
       uint32_t first = ptx_combined(at, (uint32_t)t), second = ptx_combined(at, (uint32_t)(t >> 32));
       ptx_set_predicate(at, in->d, first, mask);
-      ptx_set_predicate(at, x[0] & ~PTX_DEFINED, second, mask);
+      ptx_set_predicate(at, x[0], second, mask);
       return true;
     }
     case K_SET:

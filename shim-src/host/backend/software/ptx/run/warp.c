@@ -160,7 +160,7 @@ again:
         uint32_t first = ptx_combined(&at, t);
         if (in->x_count > 0) {
           uint32_t second = ptx_combined(&at, ~t);
-          ptx_set_predicate(&at, split->frame->function->x[in->x] & ~PTX_DEFINED, second, mask);
+          ptx_set_predicate(&at, split->frame->function->x[in->x], second, mask);
         }
         ptx_set_predicate(&at, in->d, first, mask);
         pc++;

@@ -118,7 +118,7 @@ static bool take_b(const struct operands *p, uint32_t bytes, unsigned char *to) 
 }
 
 static unsigned char *register_of(const struct operands *p, uint32_t i) {
-  return p->at->registers + (p->x[i] & ~(PTX_DEFINED | 3u));
+  return p->at->registers + (p->x[i] & ~3u);
 }
 
 /*

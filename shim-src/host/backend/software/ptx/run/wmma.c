@@ -56,11 +56,11 @@ static struct whole whole(const uint32_t *x, enum ptx_type type, uint32_t elemen
 
 /* Returns the place of the matrix if its registers are adjacent; otherwise NULL. */
 static unsigned char *in_place(const struct place *at, const struct whole *w) {
-  uint32_t first = w->x[0] & ~PTX_DEFINED, end = first + w->bytes;
+  uint32_t first = w->x[0], end = first + w->bytes;
   if ((first & 3) != REF_FRAME) return NULL;
   const uint32_t *x = w->x;
   for (uint32_t next = first; next < end; next += w->step) {
-    if ((*x++ & ~PTX_DEFINED) != next) return NULL;
+    if (*x++ != next) return NULL;
   }
   return at->registers + (first & ~3u);
 }
@@ -70,7 +70,7 @@ static const unsigned char *take(const struct place *at, const struct whole *w, 
   if (there != NULL) return there;
   for (uint32_t from = 0, i = 0; from < w->bytes; from += w->step, i++) {
     uint32_t length = w->bytes - from < w->step ? w->bytes - from : w->step;
-    copy_lines(room + from, ptx_operand(at, w->x[i] & ~PTX_DEFINED), length);
+    copy_lines(room + from, ptx_operand(at, w->x[i]), length);
   }
   return room;
 }

@@ -187,7 +187,6 @@ bool ptx_step(const struct place *at, uint32_t mask) {
   unsigned char *d = at->registers + (in->d & ~3u);
   /* Registers of lanes that do not run may be written. */
   uint32_t all = (mask | ~at->warp->exists | at->warp->exited) == FULL ? FULL : mask;
-  const uint32_t *x = at->split->frame->function->x + in->x;
   ptx_use_control(worker, in->control);
   switch (in->kind) {
     case K_ALU:
@@ -195,18 +194,14 @@ bool ptx_step(const struct place *at, uint32_t mask) {
                   in->m);
       ptx_blend(worker, d, worker->scratch, mask, in->size);
       return true;
-    case K_SETP: {
-      uint32_t t = in->u.compare(ptx_operand(at, in->a), ptx_operand(at, in->b));
-      uint32_t first = ptx_combined(at, t);
-      if (in->x_count > 0) ptx_set_predicate(at, x[0], ptx_combined(at, ~t), mask);
-      ptx_set_predicate(at, in->d, first, mask);
+    case K_SETP:
+      ptx_compare_lanes(at, mask);
       return true;
-    }
     case K_SETP_PAIR: {
       uint64_t t = in->u.compare_pair(ptx_operand(at, in->a), ptx_operand(at, in->b));
       uint32_t first = ptx_combined(at, (uint32_t)t), second = ptx_combined(at, (uint32_t)(t >> 32));
       ptx_set_predicate(at, in->d, first, mask);
-      ptx_set_predicate(at, x[0], second, mask);
+      ptx_set_predicate(at, at->split->frame->function->x[in->x], second, mask);
       return true;
     }
     case K_SET:

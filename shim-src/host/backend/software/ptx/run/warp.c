@@ -1,7 +1,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/backend/software/ptx/alu/fpu.h"
 #include "host/backend/software/ptx/special.h"
 #include "host/backend/software/ptx/run/region.h"
 #include "host/backend/software/ptx/run/warp.h"
@@ -119,10 +118,7 @@ again:
         continue;
       }
     }
-    if (in->control != 0 && in->control != worker->control) {
-      worker->control = in->control;
-      ptx_fpu_set(in->control);
-    }
+    ptx_use_control(worker, in->control);
     uint8_t kind = __atomic_load_n(&in->dispatch, __ATOMIC_RELAXED);
   execute:
     switch (kind) {
@@ -152,20 +148,11 @@ again:
                       ptx_operand(&at, in->c), in->m);
           ptx_blend(worker, d, worker->scratch, mask, in->size);
         }
-        pc++;
-        continue;
+        break;
       }
-      case K_SETP: {
-        uint32_t t = in->u.compare(ptx_operand(&at, in->a), ptx_operand(&at, in->b));
-        uint32_t first = ptx_combined(&at, t);
-        if (in->x_count > 0) {
-          uint32_t second = ptx_combined(&at, ~t);
-          ptx_set_predicate(&at, split->frame->function->x[in->x], second, mask);
-        }
-        ptx_set_predicate(&at, in->d, first, mask);
-        pc++;
-        continue;
-      }
+      case K_SETP:
+        ptx_compare_lanes(&at, mask);
+        break;
       case K_SPECIAL:
         ptx_special(&at);
         if (in->m >= SR_CLOCK && in->m <= SR_GLOBALTIMER_HI) seen |= SPIN_CLOCK;
@@ -174,8 +161,7 @@ again:
         } else {
           ptx_blend(worker, at.registers + (in->d & ~3u), worker->scratch, mask, in->size);
         }
-        pc++;
-        continue;
+        break;
       case K_SETP_PAIR:
       case K_SET:
       case K_SET_PAIR:
@@ -192,16 +178,14 @@ again:
       case K_WMMA_LOAD:
       case K_WMMA_STORE:
         if (!ptx_step(&at, mask)) return RUN_FAULT;
-        pc++;
-        continue;
+        break;
       case K_LABEL:
         if (pc == split->reconvergence && split->parent != NULL) {
           ptx_arrive(split, all);
           ptx_end_split(warp, split);
           goto again;
         }
-        pc++;
-        continue;
+        break;
       case K_BRA:
         if (--turns == 0) {
           split->pc = pc;
@@ -254,8 +238,7 @@ again:
             in->kind == K_CALL ? worker->launch->module->functions[in->target] : NULL;
         if (callee != NULL && callee->builtin) {
           if (!ptx_builtin(&at, mask, callee)) return RUN_FAULT;
-          pc++;
-          continue;
+          break;
         }
         split->pc = pc;
         if (!ptx_call(&at, split, mask, pc + 1)) return RUN_FAULT;
@@ -295,35 +278,28 @@ again:
       case K_LOAD:
         if (!ptx_load(&at, mask)) return RUN_FAULT;
         seen |= (in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD;
-        pc++;
-        continue;
+        break;
       case K_STORE:
         if (!ptx_store(&at, mask)) return RUN_FAULT;
-        pc++;
-        continue;
+        break;
       case K_LOAD_PARAM:
         ptx_call_parameter(&at, mask, true);
-        pc++;
-        continue;
+        break;
       case K_STORE_PARAM:
         ptx_call_parameter(&at, mask, false);
-        pc++;
-        continue;
+        break;
       case K_ATOM:
         if (!ptx_atomic(&at, mask)) return RUN_FAULT;
         seen |= SPIN_ORDERED;
-        pc++;
-        continue;
+        break;
       case K_STACK:
         if (!ptx_stack(&at, split->frame, mask)) return RUN_FAULT;
-        pc++;
-        continue;
+        break;
       case K_ACTIVEMASK: {
         uint32_t r[PTX_LANES];
         for (int i = 0; i < PTX_LANES; i++) r[i] = mask;
         ptx_blend(worker, at.registers + (in->d & ~3u), r, mask, 4);
-        pc++;
-        continue;
+        break;
       }
       case K_BARRIER: {
         split->pc = pc;
@@ -342,8 +318,7 @@ again:
       case K_WARP_BARRIER:
         if ((in->m & MW_SYNC) == 0) {
           ptx_alone(&at, mask);
-          pc++;
-          continue;
+          break;
         }
         switch (ptx_meet(&at, split, mask, forced)) {
           case RUN_DONE:
@@ -354,47 +329,30 @@ again:
             goto again;
         }
         forced = false;
-        pc++;
-        continue;
+        break;
       case K_FENCE:
         if (in->m == MF_SC) __atomic_thread_fence(__ATOMIC_SEQ_CST);
         else __atomic_thread_fence(__ATOMIC_ACQ_REL);
-        pc++;
-        continue;
+        break;
       case K_WGMMA:
         if (!ptx_wgmma(&at, mask)) return RUN_FAULT;
-        pc++;
-        continue;
-      case K_WGMMA_WAIT:
-        if (ptx_wgmma_done(warp)) {
-          pc++;
-          continue;
-        }
-        split->pc = pc;
-        split->state = SPLIT_EVENT;
-        warp->block->events = true;
-        goto again;
+        break;
       case K_CLUSTER_ARRIVE:
         ptx_cluster_arrive(warp, mask);
-        pc++;
-        continue;
+        break;
       case K_CLUSTER_WAIT:
-        if ((warp->at_cluster & mask) == 0) {
-          pc++;
-          continue;
-        }
+      case K_WGMMA_WAIT:
+        if (in->kind == K_WGMMA_WAIT ? ptx_wgmma_done(warp) : (warp->at_cluster & mask) == 0) break;
         split->pc = pc;
         split->state = SPLIT_EVENT;
         warp->block->events = true;
         goto again;
       case K_BULK:
         if (!ptx_bulk(&at, mask)) return RUN_FAULT;
-        pc++;
-        continue;
+        break;
       case K_TEXTURE:
         if (!ptx_texture(&at, mask)) return RUN_FAULT;
-        pc++;
-        continue;
+        break;
       case K_NANOSLEEP:
         split->pc = pc + 1;
         seen = SPIN_SLEEP;
@@ -408,6 +366,7 @@ again:
       default:
         return ptx_raise(&at, PTX_UNSUPPORTED, 0, 0, "an instruction without execution");
     }
+    pc++;
   }
 
 next_split:

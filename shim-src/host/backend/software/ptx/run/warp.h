@@ -229,6 +229,16 @@ static inline uint32_t ptx_combined(const struct place *at, uint32_t t) {
   return how == 1 ? t & c : how == 2 ? t | c : t ^ c;
 }
 
+/* Runs K_SETP. */
+static inline void ptx_compare_lanes(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t t = in->u.compare(ptx_operand(at, in->a), ptx_operand(at, in->b));
+  const uint32_t first = ptx_combined(at, t);
+  if (in->x_count > 0)
+    ptx_set_predicate(at, at->split->frame->function->x[in->x], ptx_combined(at, ~t), mask);
+  ptx_set_predicate(at, in->d, first, mask);
+}
+
 /* Stops the launch with a fault of this lane. Always returns RUN_FAULT. */
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                    const char *text);

@@ -123,6 +123,16 @@ static enum operation operator_here(struct parser *p, uint32_t least) {
   return OPERATIONS;
 }
 
+/* Sets the result of a comparison; of NaNs, all three are false. False: the operator is another one. */
+static bool comparison(struct operand *to, enum operation operation, bool less, bool equal, bool greater) {
+  const bool results[OPERATIONS] = {[EQ] = equal,   [NE] = !equal,        [LT] = less,
+                                    [GT] = greater, [LE] = less || equal, [GE] = greater || equal};
+  if (binaries[operation].level != binaries[EQ].level && binaries[operation].level != binaries[LT].level)
+    return false;
+  set_integer(to, results[operation], true);
+  return true;
+}
+
 static void of_doubles(struct parser *p, enum operation operation, struct operand *to,
                        const struct operand *right) {
   if (to->kind != right->kind) ptx_fail(p, PTX_INVALID, "a constant expression of integers and floats");
@@ -140,26 +150,8 @@ static void of_doubles(struct parser *p, enum operation operation, struct operan
     case DIV:
       set_double(to, a / b);
       return;
-    case EQ:
-      set_integer(to, a == b, true);
-      return;
-    case NE:
-      set_integer(to, a != b, true);
-      return;
-    case LT:
-      set_integer(to, a < b, true);
-      return;
-    case GT:
-      set_integer(to, a > b, true);
-      return;
-    case LE:
-      set_integer(to, a <= b, true);
-      return;
-    case GE:
-      set_integer(to, a >= b, true);
-      return;
     default:
-      need_integer(p, to);
+      if (!comparison(to, operation, a<b, a == b, a> b)) need_integer(p, to);
   }
 }
 
@@ -208,23 +200,8 @@ static void of_integers(struct parser *p, enum operation operation, struct opera
     case OR_ELSE:
       set_integer(to, a != 0 || b != 0, true);
       return;
-    case EQ:
-      set_integer(to, a == b, true);
-      return;
-    case NE:
-      set_integer(to, a != b, true);
-      return;
-    case LT:
-      set_integer(to, is_signed ? x < y : a < b, true);
-      return;
-    case GT:
-      set_integer(to, is_signed ? x > y : a > b, true);
-      return;
-    case LE:
-      set_integer(to, is_signed ? x <= y : a <= b, true);
-      return;
     default:
-      set_integer(to, is_signed ? x >= y : a >= b, true);
+      comparison(to, operation, is_signed ? x < y : a < b, a == b, is_signed ? x > y : a > b);
   }
 }
 

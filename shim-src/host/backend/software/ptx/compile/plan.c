@@ -90,19 +90,19 @@ static bool find_constants(struct ptx_plan *p) {
   return true;
 }
 
+bool ptx_plan_meets(const struct ptx_instruction *in) {
+  return in->kind == K_SHFL || in->kind == K_VOTE || in->kind == K_MATCH || in->kind == K_REDUX ||
+         in->kind == K_ELECT || in->kind == K_WARP_BARRIER;
+}
+
 uint32_t ptx_plan_members(const struct ptx_plan *p, const struct ptx_instruction *in) {
   return ptx_plan_source(p, in->kind == K_WARP_BARRIER ? in->a : p->function->x[in->x]);
 }
 
 static bool compiles(const struct ptx_plan *p, const struct ptx_instruction *in) {
+  if (ptx_plan_meets(in))
+    return in->guard == 0 && (in->m & MW_SYNC) != 0 && (ptx_plan_members(p, in) & 3) == REF_CONSTANT;
   switch (in->kind) {
-    case K_SHFL:
-    case K_VOTE:
-    case K_MATCH:
-    case K_REDUX:
-    case K_ELECT:
-    case K_WARP_BARRIER:
-      return in->guard == 0 && (in->m & MW_SYNC) != 0 && (ptx_plan_members(p, in) & 3) == REF_CONSTANT;
     case K_ALU:
     case K_SETP:
     case K_PRED:
@@ -124,11 +124,6 @@ static uint32_t frequent_control(const struct ptx_function *f, const struct ptx_
     if (count[i] > 0 && (best == 0 || count[i] > count[best])) best = i;
   }
   return best;
-}
-
-bool ptx_plan_meets(const struct ptx_instruction *in) {
-  return in->kind == K_SHFL || in->kind == K_VOTE || in->kind == K_MATCH || in->kind == K_REDUX ||
-         in->kind == K_ELECT || in->kind == K_WARP_BARRIER;
 }
 
 /* A short block without ways out that ends at a join. */
@@ -265,19 +260,15 @@ static bool name_places(struct ptx_plan *p) {
 struct scan {
   struct ptx_plan *p;
   uint64_t *use, *define;
-  bool guarded;
+  bool guarded, compiled;
 };
 static void see(void *data, uint32_t place, bool write) {
   struct scan *s = data;
   uint32_t n = s->p->number[place / 64];
   uint64_t bit = 1ull << n % 64;
+  if (write && s->compiled) s->p->written[n / 64] |= bit;
   if (write && !s->guarded) s->define[n / 64] |= bit;
   else if ((s->define[n / 64] & bit) == 0) s->use[n / 64] |= bit;
-}
-static void see_write(void *data, uint32_t place, bool write) {
-  struct scan *s = data;
-  uint32_t n = s->p->number[place / 64];
-  if (write) s->define[n / 64] |= 1ull << n % 64;
 }
 
 /* in = use | (out & ~define), where out is what the blocks that follow need. */
@@ -316,10 +307,8 @@ static bool solve(struct ptx_plan *p) {
   for (uint32_t b = 0; b < p->block_count; b++) {
     size_t at = (size_t)b * p->words;
     for (uint32_t pc = p->blocks[b].from; pc < p->blocks[b].to; pc++) {
-      struct scan s = {p, use + at, define + at, p->code[pc].guard != 0};
+      struct scan s = {p, use + at, define + at, p->code[pc].guard != 0, p->blocks[b].compiled};
       ptx_plan_visit(p->function, &p->code[pc], see, &s);
-      struct scan w = {.p = p, .define = p->written};
-      if (p->blocks[b].compiled) ptx_plan_visit(p->function, &p->code[pc], see_write, &w);
     }
   }
   while (backward(p, p->live, p->live_end, use, define)) continue;

@@ -56,21 +56,20 @@ static uint32_t to_float(struct ptx_emit *e, uint32_t bits, uint32_t x) {
   return e->opaque ? ptx_emit_unknown_float(e, bits, raw) : raw;
 }
 /*
- * A float result as bits; a NaN of 32 bits has those of a GPU. Arithmetic takes the raw result, because two
- * more instructions between the additions of a sum take twice as long as the additions.
+ * A float result as bits; a NaN has those of a GPU. Arithmetic takes the raw result, because two more
+ * instructions between the additions of a sum take twice as long as the additions.
  */
-static uint32_t from_float(struct ptx_emit *e, uint32_t bits, uint32_t x) {
-  uint32_t r = ptx_emit_value(e, "bitcast <32 x %s> %%v%u to <32 x i%u>", float_of(bits), x, bits);
+static uint32_t from_float(struct ptx_emit *e, uint32_t x) {
+  uint32_t r = ptx_emit_value(e, "bitcast <32 x float> %%v%u to <32 x i32>", x);
   uint32_t nan = ptx_emit_value(e, "fcmp uno <32 x float> %%v%u, %%v%u", x, x);
   r = choose(e, 32, nan, ptx_emit_splat(e, 32, 0x7fffffff), r);
   e->floats[r % PTX_FLOATS].bits = r;
   e->floats[r % PTX_FLOATS].raw = x;
   return r;
 }
-static uint32_t float_two(struct ptx_emit *e, const char *op, uint32_t bits, uint32_t x, uint32_t y) {
-  uint32_t fx = to_float(e, bits, x), fy = to_float(e, bits, y);
-  uint32_t r = ptx_emit_value(e, "%s <32 x %s> %%v%u, %%v%u", op, float_of(bits), fx, fy);
-  return from_float(e, bits, r);
+static uint32_t float_two(struct ptx_emit *e, const char *op, uint32_t x, uint32_t y) {
+  uint32_t fx = to_float(e, 32, x), fy = to_float(e, 32, y);
+  return from_float(e, ptx_emit_value(e, "%s <32 x float> %%v%u, %%v%u", op, fx, fy));
 }
 
 /* Bit operations flush subnormals explicitly. */
@@ -135,6 +134,10 @@ static uint32_t lop3(struct ptx_emit *e, uint32_t x, uint32_t y, uint32_t z, uin
   return r;
 }
 
+/* Of a value of twice so many bits. */
+static uint32_t upper_half(struct ptx_emit *e, uint32_t bits, uint32_t x) {
+  return cast(e, "trunc", bits * 2, two(e, "lshr", bits * 2, x, ptx_emit_splat(e, bits * 2, bits)), bits);
+}
 static uint32_t low_bits(struct ptx_emit *e, uint32_t x, uint64_t bits) {
   return two(e, "and", 32, x, ptx_emit_splat(e, 32, bits));
 }
@@ -176,8 +179,7 @@ static uint32_t funnel(struct ptx_emit *e, const struct ptx_instruction *in, boo
   uint32_t wide = two(e, "shl", 64, cast(e, "zext", 32, high, 64), ptx_emit_splat(e, 64, 32));
   uint32_t both = two(e, "or", 64, wide, cast(e, "zext", 32, low, 64)), by = cast(e, "zext", 32, n, 64);
   if (!left) return cast(e, "trunc", 64, two(e, "lshr", 64, both, by), 32);
-  uint32_t up = two(e, "lshr", 64, two(e, "shl", 64, both, by), ptx_emit_splat(e, 64, 32));
-  return cast(e, "trunc", 64, up, 32);
+  return upper_half(e, 32, two(e, "shl", 64, both, by));
 }
 
 /* So many elements of a vector, from one on; beyond its end, those of a second one. */
@@ -236,17 +238,14 @@ static uint32_t integer(struct ptx_emit *e, const struct ptx_instruction *in,
       return two(e, "mul", bits, A, B);
     case OP_MAD:
       return two(e, "add", bits, two(e, "mul", bits, A, B), C);
-    case OP_MUL_HI: {
-      if (bits != 32) return 0;
-      const char *extend = with_sign ? "sext" : "zext";
-      uint32_t product = two(e, "mul", 64, cast(e, extend, 32, A, 64), cast(e, extend, 32, B, 64));
-      return cast(e, "trunc", 64, two(e, "lshr", 64, product, ptx_emit_splat(e, 64, 32)), 32);
-    }
+    case OP_MUL_HI:
     case OP_MUL_WIDE:
     case OP_MAD_WIDE: {
+      if (o->op == OP_MUL_HI && bits != 32) return 0;
       const char *extend = with_sign ? "sext" : "zext";
       uint32_t x = cast(e, extend, bits, A, bits * 2), y = cast(e, extend, bits, B, bits * 2);
       uint32_t product = two(e, "mul", bits * 2, x, y);
+      if (o->op == OP_MUL_HI) return upper_half(e, bits, product);
       if (o->op == OP_MUL_WIDE) return product;
       return two(e, "add", bits * 2, product, ptx_emit_read(e, in->c, bits * 2));
     }
@@ -325,10 +324,8 @@ static uint32_t plain_bits(struct ptx_emit *e, const struct ptx_instruction *in,
     }
     case OP_LOW:
       return cast(e, "trunc", bits * 2, ptx_emit_read(e, in->a, bits * 2), bits);
-    case OP_HIGH: {
-      uint32_t x = ptx_emit_read(e, in->a, bits * 2);
-      return cast(e, "trunc", bits * 2, two(e, "lshr", bits * 2, x, ptx_emit_splat(e, bits * 2, bits)), bits);
-    }
+    case OP_HIGH:
+      return upper_half(e, bits, ptx_emit_read(e, in->a, bits * 2));
     default:
       return 0;
   }
@@ -337,30 +334,27 @@ static uint32_t plain_bits(struct ptx_emit *e, const struct ptx_instruction *in,
 static uint32_t floating(struct ptx_emit *e, const struct ptx_instruction *in,
                          const struct ptx_emit_operation *o) {
   uint32_t bits = o->type == T_F32 ? 32 : 64;
-  const char *type = float_of(bits);
   /* A NaN of 64 bits is that of an operand, and LLVM may exchange them or change their signs. */
   if (bits == 64 && o->op != OP_ABS && o->op != OP_NEG) return 0;
   switch (o->op) {
     case OP_ADD:
-      return float_two(e, "fadd", bits, A, B);
+      return float_two(e, "fadd", A, B);
     case OP_SUB:
-      return float_two(e, "fsub", bits, A, B);
+      return float_two(e, "fsub", A, B);
     case OP_MUL:
-      return float_two(e, "fmul", bits, A, B);
+      return float_two(e, "fmul", A, B);
     case OP_DIV:
-      return float_two(e, "fdiv", bits, A, B);
+      return float_two(e, "fdiv", A, B);
     case OP_FMA: {
-      uint32_t x = to_float(e, bits, A), y = to_float(e, bits, B), z = to_float(e, bits, C);
-      uint32_t r = ptx_emit_value(
-          e, "call <32 x %s> @llvm.fma.v32f%u(<32 x %s> %%v%u, <32 x %s> %%v%u, <32 x %s> %%v%u)", type, bits,
-          type, x, type, y, type, z);
-      return from_float(e, bits, r);
+      uint32_t x = to_float(e, 32, A), y = to_float(e, 32, B), z = to_float(e, 32, C);
+      return from_float(e, ptx_emit_value(e,
+                                          "call <32 x float> @llvm.fma.v32f32(<32 x float> %%v%u, <32 x "
+                                          "float> %%v%u, <32 x float> %%v%u)",
+                                          x, y, z));
     }
     case OP_SQRT: {
-      uint32_t x = to_float(e, bits, A);
-      uint32_t r =
-          ptx_emit_value(e, "call <32 x %s> @llvm.sqrt.v32f%u(<32 x %s> %%v%u)", type, bits, type, x);
-      return from_float(e, bits, r);
+      uint32_t x = to_float(e, 32, A);
+      return from_float(e, ptx_emit_value(e, "call <32 x float> @llvm.sqrt.v32f32(<32 x float> %%v%u)", x));
     }
     case OP_ABS:
     case OP_NEG: {
@@ -389,7 +383,7 @@ static uint32_t halved(struct ptx_emit *e, const struct ptx_instruction *in,
   if ((in->m & (M_SAT | M_RELU)) != 0) return 0;
   if (o->type == T_F32 && o->from == T_F16) {
     uint32_t x = ptx_emit_read(e, in->a, 16);
-    return from_float(e, 32, ptx_emit_value(e, "call <32 x float> @widen(<32 x i16> %%v%u)", x));
+    return from_float(e, ptx_emit_value(e, "call <32 x float> @widen(<32 x i16> %%v%u)", x));
   }
   if (o->type == T_F32 && o->from == T_BF16) {
     uint32_t x = cast(e, "zext", 16, ptx_emit_read(e, in->a, 16), 32);

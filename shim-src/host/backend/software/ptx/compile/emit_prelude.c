@@ -236,9 +236,7 @@ void ptx_emit_prelude(struct ptx_text *t, bool small) {
              "declare <8 x i16> @llvm.x86.vcvtps2ph.256(<8 x float>, i32)\n"
              "declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)\n"
              "declare <32 x float> @llvm.fma.v32f32(<32 x float>, <32 x float>, <32 x float>)\n"
-             "declare <32 x double> @llvm.fma.v32f64(<32 x double>, <32 x double>, <32 x double>)\n"
-             "declare <32 x float> @llvm.sqrt.v32f32(<32 x float>)\n"
-             "declare <32 x double> @llvm.sqrt.v32f64(<32 x double>)\n");
+             "declare <32 x float> @llvm.sqrt.v32f32(<32 x float>)\n");
   fill(t, MASKED("i32") MASKED("i64"), 16);
   fill(t, MASKED("i32") MASKED("i64"), 32);
   fill(t, MASKED("i32"), 64);

@@ -724,7 +724,7 @@ static void begin(struct ptx_emit *e) {
   SAY("%%bd = alloca <64 x i64>, align 64\n%%bo = alloca <32 x i64>, align 64\n%%pc = alloca i32\n");
   SAY("switch i32 %%entry, label %%fault [\n");
   for (uint32_t b = 0; b < p->block_count; b++) {
-    if (p->blocks[b].entered) SAY("i32 %u, label %%in%u\n", p->blocks[b].entry, b);
+    if (p->blocks[b].entered) SAY("i32 %u, label %%in%u\n", b, b);
   }
   SAY("]\nfault:\nret i32 %u\nleave:\n", PTX_REGION_FAULT);
   for (size_t i = 0; i < 4; i++) {

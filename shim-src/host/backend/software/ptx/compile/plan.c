@@ -136,7 +136,7 @@ static bool is_arm(const struct ptx_plan *p, uint32_t b, uint32_t join) {
          (!jumps || last->guard == 0) && block->next[jumps] == join;
 }
 
-static void find_arms(struct ptx_plan *p, const uint32_t *block_of) {
+static void find_arms(struct ptx_plan *p) {
   for (uint32_t b = 0; b < p->block_count; b++) {
     struct ptx_plan_block *block = &p->blocks[b];
     const struct ptx_instruction *last = &p->code[block->to - 1];
@@ -144,7 +144,7 @@ static void find_arms(struct ptx_plan *p, const uint32_t *block_of) {
                    !block->meets && block->to - block->from <= MOST_LOOP;
     if (!block->compiled || last->kind != K_BRA || last->guard == 0 || last->join >= p->function->code_count)
       continue;
-    uint32_t join = block_of[last->join], on = block->next[0], to = block->next[1];
+    uint32_t join = p->block_of[last->join], on = block->next[0], to = block->next[1];
     if (p->blocks[join].from != last->join || join <= b || on <= b || to <= b || !is_arm(p, on, join))
       continue;
     if (to != join && (to == on || !is_arm(p, to, join))) continue;
@@ -158,11 +158,11 @@ static bool make_blocks(struct ptx_plan *p) {
   const struct ptx_function *f = p->function;
   uint32_t count = f->code_count;
   uint8_t *leads = calloc(count + 1, 1);
-  uint32_t *block_of = malloc((count + 1) * sizeof *block_of);
+  p->block_of = malloc((count + 1) * sizeof *p->block_of);
+  p->entry = malloc((count + 1) * sizeof *p->entry);
   p->blocks = calloc(count + 1, sizeof *p->blocks);
-  if (leads == NULL || block_of == NULL || p->blocks == NULL) {
+  if (leads == NULL || p->block_of == NULL || p->entry == NULL || p->blocks == NULL) {
     free(leads);
-    free(block_of);
     return false;
   }
   leads[f->settles] = leads[0] = 1;
@@ -183,21 +183,20 @@ static bool make_blocks(struct ptx_plan *p) {
                                        .next = {PTX_NO_PC, PTX_NO_PC, PTX_NO_PC},
                                        .arm = {PTX_NO_PC, PTX_NO_PC}};
     }
-    block_of[pc] = p->block_count - 1;
+    p->block_of[pc] = p->block_count - 1;
     p->blocks[p->block_count - 1].to = pc + 1;
   }
-  block_of[count] = PTX_NO_PC;
+  p->block_of[count] = PTX_NO_PC;
   for (uint32_t b = 0; b < p->block_count; b++) {
     struct ptx_plan_block *block = &p->blocks[b];
     const struct ptx_instruction *last = &p->code[block->to - 1];
     bool ends = last->guard == 0 && (last->kind == K_BRA || last->kind == K_BRX || last->kind == K_RET ||
                                      last->kind == K_EXIT || last->kind == K_TRAP);
-    if (!ends) block->next[0] = block_of[block->to];
-    if (last->kind == K_BRA) block->next[1] = block_of[last->target];
+    if (!ends) block->next[0] = p->block_of[block->to];
+    if (last->kind == K_BRA) block->next[1] = p->block_of[last->target];
   }
-  find_arms(p, block_of);
+  find_arms(p);
   free(leads);
-  free(block_of);
   return true;
 }
 
@@ -214,7 +213,9 @@ static uint32_t length(const struct ptx_plan *p, uint32_t b) {
 }
 
 /* An entry's first instruction has no guard: the interpreter evaluates guards before it reads `dispatch`. */
-static void choose_entries(struct ptx_plan *p) {
+static bool choose_entries(struct ptx_plan *p) {
+  bool any = false;
+  memset(p->entry, 0xff, p->function->code_count * sizeof *p->entry);
   for (uint32_t b = 0; b < p->block_count; b++) {
     struct ptx_plan_block *block = &p->blocks[b];
     uint32_t pc = block->from + (p->code[block->from].kind == K_LABEL);
@@ -222,9 +223,10 @@ static void choose_entries(struct ptx_plan *p) {
         ptx_plan_meets(&p->code[pc]))
       continue;
     if (length(p, b) < LEAST_LENGTH) continue;
-    block->entered = true;
-    block->entry = p->entry_count++;
+    any = block->entered = true;
+    p->entry[pc] = b;
   }
+  return any;
 }
 
 struct naming {
@@ -322,8 +324,8 @@ static bool solve(struct ptx_plan *p) {
   return true;
 }
 
-const uint64_t *ptx_plan_live(const struct ptx_plan *p, uint32_t b, uint32_t pc) {
-  const uint32_t from = p->blocks[b].from;
+const uint64_t *ptx_plan_live(const struct ptx_plan *p, uint32_t pc) {
+  const uint32_t b = p->block_of[pc], from = p->blocks[b].from;
   const bool begins = pc == from || (pc == from + 1 && p->code[from].kind == K_LABEL);
   return (begins ? p->live : p->live_end) + (size_t)b * p->words;
 }
@@ -332,16 +334,16 @@ bool ptx_plan_make(struct ptx_plan *plan, const struct ptx_function *f, const st
   *plan = (struct ptx_plan){.function = f, .code = code};
   if (f->code_count > PTX_PLAN_INSTRUCTIONS || f->widths == NULL) return false;
   plan->control = frequent_control(f, code);
-  if (find_constants(plan) && make_blocks(plan) && name_places(plan)) {
-    choose_entries(plan);
-    if (plan->entry_count > 0 && solve(plan)) return true;
-  }
+  if (find_constants(plan) && make_blocks(plan) && name_places(plan) && choose_entries(plan) && solve(plan))
+    return true;
   ptx_plan_free(plan);
   return false;
 }
 
 void ptx_plan_free(struct ptx_plan *plan) {
   free(plan->blocks);
+  free(plan->block_of);
+  free(plan->entry);
   free(plan->places);
   free(plan->number);
   free(plan->constant);

@@ -12,7 +12,6 @@ struct ptx_plan_block {
   uint32_t from, to; /* pcs; `to` is the first one behind it */
   bool compiled;     /* false: one instruction that the interpreter carries out */
   bool entered;      /* the interpreter can enter it, behind its label */
-  uint32_t entry;    /* its number */
   bool meets;        /* it begins with an operation of the warp's lanes, for which some can be missing */
   uint32_t next[3];  /* blocks that can follow; PTX_NO_PC: none */
   /*
@@ -32,10 +31,12 @@ struct ptx_plan {
   const struct ptx_function *function;
   const struct ptx_instruction *code;
   struct ptx_plan_block *blocks;
-  uint32_t block_count, entry_count;
-  uint32_t control; /* of all float instructions that are compiled; 0: there are none */
-  uint32_t *places; /* offsets in the frame */
-  uint32_t *number; /* of a place, by offset / 64 */
+  uint32_t block_count;
+  uint32_t *block_of; /* by pc */
+  uint32_t *entry;    /* by pc: the block that is entered there; PTX_NO_PC: none */
+  uint32_t control;   /* of all float instructions that are compiled; 0: there are none */
+  uint32_t *places;   /* offsets in the frame */
+  uint32_t *number;   /* of a place, by offset / 64 */
   /* By offset / 64: the place's constant; PTX_UNIFORM: equal in all lanes of a launch; else PTX_NONE. */
   uint32_t *constant;
   uint32_t place_count, words;
@@ -52,10 +53,10 @@ void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *
                     void *data);
 
 /*
- * The set of places whose values are needed at a pc of `block`: its start, the instruction behind its label,
+ * The set of places whose values are needed at a pc: the start of a block, the instruction behind its label,
  * or the branch at its end.
  */
-const uint64_t *ptx_plan_live(const struct ptx_plan *plan, uint32_t block, uint32_t pc);
+const uint64_t *ptx_plan_live(const struct ptx_plan *plan, uint32_t pc);
 
 /* The constant that a register is set to once and for all, else the reference itself. */
 uint32_t ptx_plan_source(const struct ptx_plan *plan, uint32_t reference);

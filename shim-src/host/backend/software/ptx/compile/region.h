@@ -41,11 +41,7 @@ typedef uint32_t ptx_region_code(struct ptx_region_call *call, unsigned char *re
 /* A function with compiled code. It stays until its module is freed. */
 struct ptx_compiled {
   ptx_region_code *run;
-  bool rows;        /* it may only run if each row of the block has a multiple of 16 threads */
-  uint32_t *entry;  /* number of the entry by pc; PTX_NO_PC: none */
-  uint8_t *stays;   /* by pc: 1 if compiled code carries the instruction out */
-  uint32_t control; /* of its float instructions; 0: it has none */
-  uint32_t *block;  /* of the plan, by pc */
+  bool rows; /* it may only run if each row of the block has a multiple of 16 threads */
   struct ptx_plan plan;
 };
 

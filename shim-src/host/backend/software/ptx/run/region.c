@@ -26,35 +26,8 @@ _Static_assert(PTX_REGION_CACHE == REGION_CACHE, "compiled code uses the interpr
 
 static void free_compiled(struct ptx_compiled *compiled) {
   if (compiled == NULL) return;
-  free(compiled->entry);
-  free(compiled->stays);
-  free(compiled->block);
   ptx_plan_free(&compiled->plan);
   free(compiled);
-}
-
-/* Takes the plan if it succeeds. */
-static struct ptx_compiled *new_compiled(const struct ptx_function *f, const struct ptx_plan *plan) {
-  struct ptx_compiled *compiled = calloc(1, sizeof *compiled);
-  if (compiled == NULL) return NULL;
-  compiled->entry = malloc(f->code_count * sizeof *compiled->entry);
-  compiled->block = malloc(f->code_count * sizeof *compiled->block);
-  compiled->stays = calloc(f->code_count, sizeof *compiled->stays);
-  if (compiled->entry == NULL || compiled->block == NULL || compiled->stays == NULL) {
-    free_compiled(compiled);
-    return NULL;
-  }
-  compiled->control = plan->control;
-  memset(compiled->entry, 0xff, f->code_count * sizeof *compiled->entry);
-  for (uint32_t b = 0; b < plan->block_count; b++) {
-    const struct ptx_plan_block *block = &plan->blocks[b];
-    for (uint32_t pc = block->from; pc < block->to; pc++) compiled->block[pc] = b;
-    if (!block->compiled) continue;
-    memset(compiled->stays + block->from, 1, block->to - block->from);
-    if (block->entered) compiled->entry[block->from + (f->code[block->from].kind == K_LABEL)] = block->entry;
-  }
-  compiled->plan = *plan;
-  return compiled;
 }
 
 /*
@@ -69,15 +42,15 @@ static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct
                        .plan = &plan,
                        .constants = module->constants,
                        .rows = rows};
-  if (ptx_emit_function(&e)) compiler->compiled = new_compiled(f, &plan);
+  if (ptx_emit_function(&e)) compiler->compiled = malloc(sizeof *compiler->compiled);
   if (compiler->compiled == NULL) {
     ptx_plan_free(&plan);
     return;
   }
+  *compiler->compiled = (struct ptx_compiled){.rows = rows, .plan = plan};
   compiler->function = f;
-  compiler->compiled->rows = rows;
   module->compiler = compiler;
-  bool quick = compiler->compiled->plan.block_count > MOST_THOROUGH || e.text.used > MOST_THOROUGH_TEXT;
+  bool quick = plan.block_count > MOST_THOROUGH || e.text.used > MOST_THOROUGH_TEXT;
   if (ptx_compiler_ask(compiler, e.text.used, quick)) {
     __atomic_store_n(&compiler->asking, module, __ATOMIC_RELAXED);
     compiler->counts.asked++;
@@ -109,7 +82,8 @@ static void take(struct ptx_compiler *compiler, int milliseconds) {
   compiler->counts.compiled++;
   __atomic_store_n(&f->compiled[compiled->rows], compiled, __ATOMIC_RELEASE);
   for (uint32_t pc = 0; pc < f->code_count; pc++) {
-    if (compiled->entry[pc] != PTX_NO_PC) __atomic_store_n(&f->code[pc].dispatch, K_REGION, __ATOMIC_RELEASE);
+    if (compiled->plan.entry[pc] != PTX_NO_PC)
+      __atomic_store_n(&f->code[pc].dispatch, K_REGION, __ATOMIC_RELEASE);
   }
 }
 
@@ -338,7 +312,7 @@ void ptx_region_waiting(const struct place *at, const struct ptx_compiled *compi
     for (const struct split *s = at->warp->leaves[i]; s != NULL; s = s->parent) {
       /* Behind the end of a function nothing is needed. */
       if (s == at->split || s->frame != at->split->frame || s->pc >= plan->function->code_count) continue;
-      const uint64_t *live = ptx_plan_live(plan, compiled->block[s->pc], s->pc);
+      const uint64_t *live = ptx_plan_live(plan, s->pc);
       for (uint32_t n = 0; n < plan->words; n++) set[n] |= live[n];
     }
   }
@@ -377,7 +351,7 @@ run_apart(const struct place *at, const struct ptx_compiled *compiled, struct pt
 
 uint32_t ptx_region_code_run(const struct place *at, const struct ptx_compiled *compiled,
                              struct ptx_region_call *call) {
-  ptx_use_control(at->worker, compiled->control);
+  ptx_use_control(at->worker, compiled->plan.control);
   return (call->mask | ~call->living) == FULL ? compiled->run(call, at->registers, at->constants)
                                               : run_apart(at, compiled, call);
 }
@@ -402,7 +376,7 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
                         struct ptx_region_call *call) {
   struct split *split = at->split;
   call->mask = mask;
-  call->entry = compiled->entry[at->pc];
+  call->entry = compiled->plan.entry[at->pc];
   call->spun = split->spun;
   call->rounds = 0;
   call->reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence;
@@ -434,7 +408,7 @@ enum run ptx_region_warp(struct warp *warp, const struct ptx_compiled *compiled,
   for (;;) {
     at.pc = split->pc;
     at.in = &compiled->plan.code[at.pc];
-    if (compiled->entry[at.pc] != PTX_NO_PC) {
+    if (compiled->plan.entry[at.pc] != PTX_NO_PC) {
       split->pc = ptx_region_run(&at, compiled, split->mask, call);
       if (split->pc == PTX_REGION_FAULT) return RUN_FAULT;
       continue;

@@ -52,22 +52,14 @@ static bool one(struct place *at, const struct ptx_compiled *compiled, uint32_t 
   return !(writes && !note(j, at, mask)) && ptx_region_step(at, mask, call);
 }
 
-/*
- * Returns the block that ends with a branch at which lanes can disagree: it has arms, or is a loop. NULL:
- * neither, or lanes wait at the begin of one.
- */
-static const struct ptx_plan_block *parting(const struct ptx_plan *plan, uint32_t pc,
-                                            uint32_t reconvergence) {
-  for (uint32_t b = 0; b < plan->block_count; b++) {
-    const struct ptx_plan_block *block = &plan->blocks[b];
-    if (block->to - 1 != pc) continue;
-    if (block->arm[0] == PTX_NO_PC) return block->loops && block->from != reconvergence ? block : NULL;
-    for (uint32_t k = 0; k < 2; k++) {
-      if (block->arm[k] != PTX_NO_PC && plan->blocks[block->arm[k]].from == reconvergence) return NULL;
-    }
-    return block;
+/* Whether lanes can disagree at a block's branch: it has arms, or is a loop, and no lanes wait there. */
+static bool can_part(const struct ptx_plan *plan, const struct ptx_plan_block *block,
+                     uint32_t reconvergence) {
+  if (block->arm[0] == PTX_NO_PC) return block->loops && block->from != reconvergence;
+  for (uint32_t k = 0; k < 2; k++) {
+    if (block->arm[k] != PTX_NO_PC && plan->blocks[block->arm[k]].from == reconvergence) return false;
   }
-  return NULL;
+  return true;
 }
 
 /*
@@ -80,10 +72,11 @@ static uint32_t reference(const struct place *from, const struct ptx_compiled *c
   struct place at = *from;
   uint32_t pc = at.pc, going = call->mask; /* the lanes that repeat a loop */
   for (bool first = true;; first = false) {
-    const struct ptx_instruction *in = at.in = &compiled->plan.code[pc];
+    const struct ptx_instruction *in = at.in = &plan->code[pc];
+    const struct ptx_plan_block *block = &plan->blocks[plan->block_of[pc]];
     uint32_t mask = ptx_guarded(&at, call->mask);
     at.pc = pc;
-    if (!compiled->stays[pc]) return pc;
+    if (!block->compiled) return pc;
     if (in->kind == K_LABEL && !first && pc == call->reconvergence) return pc;
     if (ptx_plan_meets(in)) {
       uint32_t members;
@@ -94,8 +87,7 @@ static uint32_t reference(const struct place *from, const struct ptx_compiled *c
       bool back = in->target <= pc;
       if (call->turns == 1) return pc;
       if (mask != call->mask) {
-        const struct ptx_plan_block *block = parting(plan, pc, call->reconvergence);
-        if (block == NULL) return pc;
+        if (!can_part(plan, block, call->reconvergence)) return pc;
         if (!block->loops) call->turns--;
         for (uint32_t k = 0; k < 2 && !block->loops; k++) {
           if (block->arm[k] == PTX_NO_PC) continue;
@@ -188,7 +180,7 @@ uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *c
    */
   uint64_t waiting[PTX_PLAN_WORDS];
   ptx_region_waiting(at, compiled, waiting);
-  const uint64_t *live = pc < f->code_count ? ptx_plan_live(&compiled->plan, compiled->block[pc], pc) : NULL;
+  const uint64_t *live = pc < f->code_count ? ptx_plan_live(&compiled->plan, pc) : NULL;
   for (uint32_t place = 64; place < f->frame_bytes && equal; place += 64) {
     uint32_t bytes = f->widths[place / 64];
     if (bytes == PTX_NO_REGISTER) continue;

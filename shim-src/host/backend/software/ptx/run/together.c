@@ -44,7 +44,7 @@ static void end(struct warp *warp) {
 enum run ptx_region_block(struct block *block, const struct ptx_compiled *compiled,
                           struct ptx_region_call *call) {
   uint32_t pc = block->together, meets = PTX_NO_PC;
-  if (compiled == NULL || compiled->entry[pc] == PTX_NO_PC) return part(block, 0, pc, meets);
+  if (compiled == NULL || compiled->plan.entry[pc] == PTX_NO_PC) return part(block, 0, pc, meets);
   struct worker *worker = block->worker;
   struct split root = {.pc = pc, .reconvergence = PTX_NO_PC};
   struct place at = {.split = &root,
@@ -53,9 +53,9 @@ enum run ptx_region_block(struct block *block, const struct ptx_compiled *compil
                      .pc = pc,
                      .in = &compiled->plan.code[pc]};
   call->at = &at;
-  call->entry = compiled->entry[pc];
+  call->entry = compiled->plan.entry[pc];
   call->reconvergence = PTX_NO_PC;
-  ptx_use_control(worker, compiled->control);
+  ptx_use_control(worker, compiled->plan.control);
   struct frame **spare = &worker->free_frames[block->launch->function];
   for (uint32_t n = 0; n < block->warp_count; n++) {
     struct warp *warp = &block->warps[n];

@@ -11,18 +11,18 @@ uint32_t ptx_analyses = UINT32_MAX;
 
 void ptx_each_reference(struct parser *p, struct ptx_instruction *in, ptx_reference_visitor *visit,
                         void *data) {
-  visit(data, &in->a, false);
-  visit(data, &in->b, false);
-  visit(data, &in->c, false);
-  bool list = in->kind != K_BRX && in->kind != K_CALL && in->kind != K_CALL_INDIRECT;
-  for (uint32_t i = 0; list && i < in->x_count; i++) {
-    uint32_t *x = &p->x[in->x + i];
-    if ((*x & 3) == REF_FRAME && (*x & PTX_DEFINED) == 0) visit(data, x, false);
+  uint32_t *reads[3] = {&in->a, &in->b, &in->c};
+  for (uint32_t i = 0; i < 3; i++) {
+    if ((*reads[i] & 3) == REF_FRAME) visit(data, reads[i], false);
   }
-  visit(data, &in->d, true);
-  for (uint32_t i = 0; list && i < in->x_count; i++) {
-    uint32_t *x = &p->x[in->x + i];
-    if ((*x & 3) == REF_FRAME && (*x & PTX_DEFINED) != 0) visit(data, x, true);
+  bool list = in->kind != K_BRX && in->kind != K_CALL && in->kind != K_CALL_INDIRECT;
+  for (uint32_t pass = 0; pass < 2; pass++) {
+    const bool define = pass == 1;
+    if (define && (in->d & 3) == REF_FRAME) visit(data, &in->d, define);
+    for (uint32_t i = 0; list && i < in->x_count; i++) {
+      uint32_t *x = &p->x[in->x + i];
+      if ((*x & 3) == REF_FRAME && ((*x & PTX_DEFINED) != 0) == define) visit(data, x, define);
+    }
   }
 }
 
@@ -62,7 +62,6 @@ static void read(struct live *l, uint32_t number) {
 
 static void see(void *data, uint32_t *reference, bool define) {
   struct live *l = data;
-  if ((*reference & 3) != REF_FRAME) return;
   uint32_t number = (*reference & ~PTX_DEFINED) >> 2;
   if (!l->sets) cover(&l->of[number], l->pc);
   if (!define || l->updates) read(l, number);

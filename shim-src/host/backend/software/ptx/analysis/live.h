@@ -6,7 +6,7 @@
 
 /* `define`: the instruction writes it. */
 typedef void ptx_reference_visitor(void *data, uint32_t *reference, bool define);
-/* Visits every reference of an instruction but the guard: reads, then writes. */
+/* Visits every register of an instruction but the guard: reads, then writes. */
 void ptx_each_reference(struct parser *p, struct ptx_instruction *in, ptx_reference_visitor *visit,
                         void *data);
 

@@ -11,20 +11,19 @@ struct uniform {
 
 static void count(void *data, uint32_t *reference, bool define) {
   struct uniform *u = data;
-  if ((*reference & 3) != REF_FRAME || !define) return;
+  if (!define) return;
   uint8_t *state = &u->state[(*reference & ~PTX_DEFINED) >> 2];
   *state = *state == UNKNOWN ? WRITTEN_ONCE : WRITTEN_MORE;
 }
 
 static void check(void *data, uint32_t *reference, bool define) {
   struct uniform *u = data;
-  if ((*reference & 3) != REF_FRAME) return;
   if (u->state[(*reference & ~PTX_DEFINED) >> 2] != (define ? WRITTEN_ONCE : UNIFORM)) u->only = false;
 }
 
 static void mark(void *data, uint32_t *reference, bool define) {
   struct uniform *u = data;
-  if ((*reference & 3) == REF_FRAME && define) u->state[(*reference & ~PTX_DEFINED) >> 2] = UNIFORM;
+  if (define) u->state[(*reference & ~PTX_DEFINED) >> 2] = UNIFORM;
 }
 
 /* Special registers that are numbers of the launch. */

@@ -32,21 +32,15 @@ static uint32_t place_of(struct placing *placing, uint32_t number) {
 
 static void place(void *data, uint32_t *reference, bool define) {
   (void)define;
-  if ((*reference & 3) == REF_FRAME) place_of(data, (*reference & ~PTX_DEFINED) >> 2);
-}
-
-static void note_width(void *data, uint32_t *reference, bool define) {
-  struct placing *placing = data;
-  (void)define;
-  if ((*reference & 3) != REF_FRAME) return;
-  uint32_t number = (*reference & ~PTX_DEFINED) >> 2;
-  placing->widths[place_of(placing, number) / 64] = placing->p->registers[number];
+  place_of(data, (*reference & ~PTX_DEFINED) >> 2);
 }
 
 static void put(void *data, uint32_t *reference, bool define) {
+  struct placing *placing = data;
   (void)define;
-  if ((*reference & 3) != REF_FRAME) return;
-  *reference = place_of(data, (*reference & ~PTX_DEFINED) >> 2) | REF_FRAME;
+  uint32_t number = (*reference & ~PTX_DEFINED) >> 2, place = place_of(placing, number);
+  placing->widths[place / 64] = placing->p->registers[number];
+  *reference = place | REF_FRAME;
 }
 
 /* wmma is fast where a matrix's registers are adjacent. */
@@ -134,10 +128,10 @@ void ptx_place_registers(struct parser *p) {
   memset(placing.widths, PTX_NO_REGISTER, placing.end / 64 + 1);
   for (uint32_t i = 0; i < p->code_count; i++) {
     struct ptx_instruction *in = &p->code[i];
-    if (in->guard != 0) placing.widths[place_of(&placing, in->guard >> 2) / 64] = 0;
-    ptx_each_reference(p, in, note_width, &placing);
+    uint32_t guard = in->guard & ~3u;
+    if (in->guard != 0) put(&placing, &guard, false);
     ptx_each_reference(p, in, put, &placing);
-    if (in->guard != 0) in->guard = place_of(&placing, in->guard >> 2) | (in->guard & 3);
+    if (in->guard != 0) in->guard = guard | (in->guard & 3);
   }
   p->function->widths = placing.widths;
   p->function->frame_bytes = placing.end;

@@ -131,6 +131,15 @@ enum ptx_kind {
 };
 
 enum ptx_space { S_GENERIC, S_GLOBAL, S_SHARED, S_LOCAL, S_CONST, S_PARAM };
+/* The space of a generic address. Its window begins at *base. */
+static inline enum ptx_space ptx_space_of(uint64_t generic, uint64_t *base) {
+  enum ptx_space space = generic - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE  ? S_SHARED
+                         : generic - PTX_LOCAL_WINDOW < PTX_WINDOW_SIZE ? S_LOCAL
+                         : generic - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE ? S_PARAM
+                                                                        : S_GLOBAL;
+  *base = space == S_GLOBAL ? 0 : generic / PTX_WINDOW_SIZE * PTX_WINDOW_SIZE;
+  return space;
+}
 
 struct ptx_instruction {
   union {

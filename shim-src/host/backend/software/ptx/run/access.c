@@ -44,13 +44,7 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
   uint64_t size;
   unsigned char *memory;
   enum ptx_space space = in->space;
-  if (space == S_GENERIC) {
-    space = first - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE  ? S_SHARED
-            : first - PTX_LOCAL_WINDOW < PTX_WINDOW_SIZE ? S_LOCAL
-            : first - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE ? S_PARAM
-                                                         : S_GLOBAL;
-    reach.base = space == S_SHARED ? PTX_SHARED_WINDOW : space == S_LOCAL ? PTX_LOCAL_WINDOW : 0;
-  }
+  if (space == S_GENERIC) space = ptx_space_of(first, &reach.base);
   switch (space) {
     case S_SHARED:
       size = l->shared_bytes;

@@ -118,16 +118,9 @@ void ptx_window(const struct place *at, uint32_t mask) {
   const uint64_t *a = (const void *)ptx_operand(at, in->a);
   uint32_t r = 0;
   for (uint32_t i = 0; i < PTX_LANES; i++) {
-    bool shared = a[i] - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE,
-         local = a[i] - PTX_LOCAL_WINDOW < PTX_WINDOW_SIZE;
-    bool param = a[i] - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE;
-    uint64_t rank = (a[i] & PTX_RANK_MASK) >> PTX_RANK_SHIFT;
-    bool own = rank == 0 || rank == ptx_cluster_rank(at->warp->block) + 1;
-    bool is = in->space == S_SHARED   ? shared && (own || in->m != 0)
-              : in->space == S_LOCAL  ? local
-              : in->space == S_PARAM  ? param
-              : in->space == S_GLOBAL ? !shared && !local && !param
-                                      : false;
+    uint64_t rank = (a[i] & PTX_RANK_MASK) >> PTX_RANK_SHIFT, base;
+    bool own = rank == 0 || rank == ptx_cluster_rank(at->warp->block) + 1 || in->m != 0;
+    bool is = ptx_space_of(a[i], &base) == in->space && (in->space != S_SHARED || own);
     r |= (uint32_t)is << i;
   }
   ptx_set_predicate(at, in->d, r, mask);

@@ -68,21 +68,9 @@ unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_
     ptx_refuse_access(at, PTX_MISALIGNED_ADDRESS, lane, address, bytes, "is not aligned");
     return NULL;
   }
-  uint64_t offset = address;
-  if (space == S_GENERIC) {
-    if (address - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE) {
-      space = S_SHARED;
-      offset = address - PTX_SHARED_WINDOW;
-    } else if (address - PTX_LOCAL_WINDOW < PTX_WINDOW_SIZE) {
-      space = S_LOCAL;
-      offset = address - PTX_LOCAL_WINDOW;
-    } else if (address - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE) {
-      space = S_PARAM;
-      offset = address - PTX_PARAM_WINDOW;
-    } else {
-      space = S_GLOBAL;
-    }
-  }
+  uint64_t base = 0;
+  if (space == S_GENERIC) space = ptx_space_of(address, &base);
+  uint64_t offset = address - base;
   struct launch_state *l = at->worker->launch;
   switch (space) {
     case S_SHARED: {

@@ -175,10 +175,10 @@ static unsigned char *in_one_range(const struct place *at, const struct lying *l
   uint64_t offset = l->address, bytes = (l->runs - 1) * l->stride + l->length * l->bytes;
   enum ptx_space space = at->in->space;
   if (space == S_GENERIC) {
-    if (offset - PTX_LOCAL_WINDOW < PTX_WINDOW_SIZE || offset - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE)
-      return NULL;
-    space = offset - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE ? S_SHARED : S_GLOBAL;
-    if (space == S_SHARED) offset -= PTX_SHARED_WINDOW;
+    uint64_t base;
+    space = ptx_space_of(offset, &base);
+    if (space == S_LOCAL || space == S_PARAM) return NULL;
+    offset -= base;
   }
   if (space == S_SHARED) {
     /* further on there is the memory of other blocks */

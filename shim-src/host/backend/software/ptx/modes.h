@@ -28,6 +28,12 @@ enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
 #define MW_NAN 64u        /* floats: a NaN of any lane is the result */
 #define MW_MAGNITUDE 128u /* floats: without their signs */
 
+/*
+ * The weight of one repetition of a loop that may wait: with a plain load, with an atomic or ordered load,
+ * with a nanosleep. SPIN_CLOCK is no weight: the loop has read the clock.
+ */
+enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_CLOCK = 1 << 16, SPIN_MOST = 1 << 17 };
+
 enum { P_AND, P_OR, P_XOR, P_NOT, P_MOV };
 
 /* Functions that CUDA provides. From BUILTIN_BUFFER on: what kernels launch, run/children.c. */

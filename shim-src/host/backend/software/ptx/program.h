@@ -5,6 +5,8 @@
 #include "host/backend/software/ptx/ptx.h"
 
 #define PTX_LANES 32
+/* A worker's regions, by pc. Prime: of one access in an unrolled loop, pcs differ by any number. */
+#define PTX_REGION_CACHE 509u
 #define PTX_NO_PC 0xffffffffu /* as a reconvergence point: where the function returns */
 
 /*

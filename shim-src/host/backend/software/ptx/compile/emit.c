@@ -6,9 +6,6 @@
 #include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* As in run/warp.h, which belongs to the interpreter. */
-enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_MOST = 1 << 17 };
-
 #define MOST_INLINE 400u      /* instructions of a function in which each access has its own checks */
 #define MOST_STACK (1u << 20) /* bytes */
 /* Of ptx_emit.flushed: with 128 groups and 128 registers held at each, LLVM took four times as long. */

@@ -10,14 +10,12 @@
 struct place;
 struct ptx_alu;
 
-#define PTX_REGION_CACHE 509u /* entries of ptx_region_call.regions */
-
 /* The state that compiled code uses. The text of emit.c has the offsets of these fields. */
 struct ptx_region_call {
   const unsigned char *parameters;
   unsigned char *shared;
   uint64_t shared_bytes;
-  struct ptx_region *regions; /* of the worker, by pc */
+  struct ptx_region *regions; /* of the worker: PTX_REGION_CACHE */
   /* Carries out the instruction at pc by the interpreter's functions, for the lanes of `mask`. 0: a fault. */
   uint32_t (*step)(struct ptx_region_call *call, unsigned char *registers, uint32_t pc, uint32_t mask);
   /* The same for the instructions from pc to `to`, each for the lanes of call->mask that its guard names. */

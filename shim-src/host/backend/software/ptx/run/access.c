@@ -7,7 +7,7 @@
 
 /* Returns the region of device memory that contains an address; NULL: none. */
 static const struct ptx_region *region_of(const struct place *at, uint64_t address) {
-  struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
+  struct ptx_region *region = &at->worker->regions[at->pc % PTX_REGION_CACHE];
   if (address - region->address < region->size) return region;
   const struct ptx_launch *launch = at->worker->launch->launch;
   struct ptx_region found = {0};
@@ -79,7 +79,7 @@ static bool straight(const struct place *at, uint32_t element) {
   const struct ptx_instruction *in = at->in;
   const struct block *block = at->warp->block;
   bool narrow = (in->m & ML_NARROW) != 0, store = in->kind == K_STORE;
-  uint8_t *crooked = &at->worker->crooked[at->pc % REGION_CACHE];
+  uint8_t *crooked = &at->worker->crooked[at->pc % PTX_REGION_CACHE];
   if (*crooked > 0) {
     --*crooked;
     return false;

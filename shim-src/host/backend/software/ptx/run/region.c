@@ -20,7 +20,6 @@
 #define ALWAYS_MS 60000 /* how long a launch waits for its code with `always` */
 
 _Static_assert(sizeof(struct ptx_region) == 32, "the text of compiled code has these offsets");
-_Static_assert(PTX_REGION_CACHE == REGION_CACHE, "compiled code uses the interpreter's cache");
 
 /* ---- compiling ------------------------------------------------------------ */
 

@@ -44,7 +44,7 @@ static unsigned char *in_local(const struct place *at, uint32_t lane, uint64_t o
 }
 
 unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes) {
-  struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
+  struct ptx_region *region = &at->worker->regions[at->pc % PTX_REGION_CACHE];
   uint64_t offset = address - region->address;
   if (offset >= region->size || bytes > region->size - offset) {
     const struct ptx_launch *launch = at->worker->launch->launch;

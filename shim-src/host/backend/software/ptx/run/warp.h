@@ -49,12 +49,6 @@ struct split {
   bool timed;      /* the last repetition has read the clock */
 };
 
-/*
- * The weight of one repetition of a loop: with a plain load, with an atomic or ordered load, with a
- * nanosleep. SPIN_CLOCK is no weight: the loop has read the clock.
- */
-enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_CLOCK = 1 << 16, SPIN_MOST = 1 << 17 };
-
 struct worker;
 struct block;
 
@@ -137,7 +131,6 @@ struct launch_state {
   struct ptx_fault fault;
 };
 
-#define REGION_CACHE 509u /* prime: of the same access in an unrolled loop, pcs differ by any number */
 #define TEXTURE_CACHE 8u
 
 #define SHUFFLE_CACHE 16u
@@ -151,9 +144,9 @@ struct shuffled {
 struct worker {
   struct launch_state *launch;
   const struct ptx_alu *alu;
-  const unsigned char *constants;          /* of the module */
-  struct ptx_region regions[REGION_CACHE]; /* by pc */
-  uint8_t crooked[REGION_CACHE];           /* by pc: accesses that need not be tried as a straight one */
+  const unsigned char *constants;              /* of the module */
+  struct ptx_region regions[PTX_REGION_CACHE]; /* by pc */
+  uint8_t crooked[PTX_REGION_CACHE];           /* by pc: accesses that need not be tried as a straight one */
   struct {
     uint64_t object; /* 0: none */
     struct ptx_texture texture;

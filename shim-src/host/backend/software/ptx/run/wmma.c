@@ -186,7 +186,7 @@ static unsigned char *in_one_range(const struct place *at, const struct lying *l
     if (offset >> PTX_RANK_SHIFT != 0 || offset > size || bytes > size - offset) return NULL;
     return block->shared + offset;
   }
-  const struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
+  const struct ptx_region *region = &at->worker->regions[at->pc % PTX_REGION_CACHE];
   offset -= region->address;
   return offset < region->size && bytes <= region->size - offset ? region->bytes + offset : NULL;
 }

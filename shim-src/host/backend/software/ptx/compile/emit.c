@@ -140,6 +140,27 @@ struct ptx_sum ptx_emit_sum_of(struct ptx_emit *e, uint32_t reference) {
   return *sum;
 }
 
+uint32_t ptx_emit_shuffle(struct ptx_emit *e, uint32_t bits, uint32_t lanes, uint32_t x, uint32_t y,
+                          uint32_t count, const uint32_t *from) {
+  SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> %%v%u, <%u x i32> <", e->next, lanes, bits, x,
+      lanes, bits, y, count);
+  for (uint32_t i = 0; i < count; i++) SAY("%si32 %u", i == 0 ? "" : ", ", from[i]);
+  SAY(">\n");
+  return e->next++;
+}
+uint32_t ptx_emit_piece(struct ptx_emit *e, uint32_t bits, uint32_t lanes, uint32_t x, uint32_t y,
+                        uint32_t from, uint32_t count) {
+  uint32_t all[PTX_LANES * PTX_FETCHED_ELEMENTS];
+  for (uint32_t i = 0; i < count; i++) all[i] = from + i;
+  return ptx_emit_shuffle(e, bits, lanes, x, y, count, all);
+}
+uint32_t ptx_emit_ramp(struct ptx_emit *e, uint32_t bits, uint32_t value, uint32_t step) {
+  SAY("%%v%u = add <32 x i%u> %%v%u, <", e->next, bits, value);
+  for (uint32_t i = 0; i < PTX_LANES; i++) SAY("%si%u %u", i == 0 ? "" : ", ", bits, i % 16 * step);
+  SAY(">\n");
+  return e->next++;
+}
+
 uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference) {
   if ((reference & 3) == REF_FRAME) return present(e, reference & ~3u);
   uint32_t value;

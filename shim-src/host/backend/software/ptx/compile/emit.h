@@ -113,6 +113,15 @@ uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference);
 /* i32 as <32 x i1>. */
 uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value);
 
+/* `count` elements of two vectors of `lanes` elements, which from[] names. */
+uint32_t ptx_emit_shuffle(struct ptx_emit *e, uint32_t bits, uint32_t lanes, uint32_t x, uint32_t y,
+                          uint32_t count, const uint32_t *from);
+/* The same for elements side by side. */
+uint32_t ptx_emit_piece(struct ptx_emit *e, uint32_t bits, uint32_t lanes, uint32_t x, uint32_t y,
+                        uint32_t from, uint32_t count);
+/* Adds k * step to lane k of both halves. */
+uint32_t ptx_emit_ramp(struct ptx_emit *e, uint32_t bits, uint32_t value, uint32_t step);
+
 /* A scalar value in each lane. */
 uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, uint32_t value);
 uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value);

@@ -348,11 +348,5 @@ uint32_t ptx_emit_index(struct ptx_emit *e, const struct ptx_sum *sum) {
   if (sum->index != 0) return sum->index;
   if (sum->low == sum->high && sum->step == 0) return ptx_emit_spread(e, 32, sum->low);
   uint32_t first = VALUE("call <32 x i32> @halves32(i32 %%v%u, i32 %%v%u)", sum->low, sum->high);
-  if (sum->step == 0) return first;
-  uint32_t r = e->next++;
-  ptx_say(&e->text, "%%v%u = add <32 x i32> %%v%u, <", r, first);
-  for (uint32_t i = 0; i < PTX_LANES; i++)
-    ptx_say(&e->text, "%si32 %u", i == 0 ? "" : ", ", i % 16 * (uint32_t)sum->step);
-  ptx_say(&e->text, ">\n");
-  return r;
+  return sum->step == 0 ? first : ptx_emit_ramp(e, 32, first, (uint32_t)sum->step);
 }

@@ -182,30 +182,19 @@ static uint32_t funnel(struct ptx_emit *e, const struct ptx_instruction *in, boo
   return upper_half(e, 32, two(e, "shl", 64, both, by));
 }
 
-/* So many elements of a vector, from one on; beyond its end, those of a second one. */
-static uint32_t piece(struct ptx_emit *e, uint32_t whole, uint32_t x, uint32_t y, uint32_t from,
-                      uint32_t count) {
-  uint32_t r = e->next++;
-  ptx_say(&e->text, "%%v%u = shufflevector <%u x i32> %%v%u, <%u x i32> %%v%u, <%u x i32> <", r, whole, x,
-          whole, y, count);
-  for (uint32_t i = 0; i < count; i++) ptx_say(&e->text, "%si32 %u", i == 0 ? "" : ", ", from + i);
-  ptx_say(&e->text, ">\n");
-  return r;
-}
-
 /*
  * Even bytes and odd bytes are words of 16 bits. For these, the processor multiplies and adds neighbours in
  * one instruction.
  */
 static uint32_t dot4(struct ptx_emit *e, uint32_t x, uint32_t y, uint32_t sum, uint32_t m) {
   uint32_t eight = ptx_emit_value(e, "bitcast <8 x i32> %%v%u to <16 x i16>",
-                                  piece(e, 32, ptx_emit_splat(e, 32, 0x00080008), sum, 0, 8));
+                                  ptx_emit_piece(e, 32, 32, ptx_emit_splat(e, 32, 0x00080008), sum, 0, 8));
   uint32_t part[4];
   for (uint32_t k = 0; k < 4; k++) {
     uint32_t words[2][2];
     for (uint32_t i = 0; i < 2; i++) {
       const char *down = (m & (i == 0 ? (uint32_t)M_SIGNED_A : (uint32_t)M_SIGNED_B)) != 0 ? "ashr" : "lshr";
-      uint32_t all = i == 0 ? x : y, bytes = piece(e, 32, all, all, k * 8, 8);
+      uint32_t all = i == 0 ? x : y, bytes = ptx_emit_piece(e, 32, 32, all, all, k * 8, 8);
       bytes = ptx_emit_value(e, "bitcast <8 x i32> %%v%u to <16 x i16>", bytes);
       uint32_t up = ptx_emit_value(e, "shl <16 x i16> %%v%u, %%v%u", bytes, eight);
       words[0][i] = ptx_emit_value(e, "%s <16 x i16> %%v%u, %%v%u", down, up, eight);
@@ -218,8 +207,9 @@ static uint32_t dot4(struct ptx_emit *e, uint32_t x, uint32_t y, uint32_t sum, u
                          words[odd][0], words[odd][1]);
     part[k] = ptx_emit_value(e, "add <8 x i32> %%v%u, %%v%u", two_sums[0], two_sums[1]);
   }
-  uint32_t low = piece(e, 8, part[0], part[1], 0, 16), high = piece(e, 8, part[2], part[3], 0, 16);
-  return two(e, "add", 32, sum, piece(e, 16, low, high, 0, 32));
+  uint32_t low = ptx_emit_piece(e, 32, 8, part[0], part[1], 0, 16),
+           high = ptx_emit_piece(e, 32, 8, part[2], part[3], 0, 16);
+  return two(e, "add", 32, sum, ptx_emit_piece(e, 32, 16, low, high, 0, 32));
 }
 
 static uint32_t integer(struct ptx_emit *e, const struct ptx_instruction *in,

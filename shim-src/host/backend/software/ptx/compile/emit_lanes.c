@@ -6,8 +6,6 @@
 #include "host/backend/software/ptx/shuffle.h"
 #include "host/backend/software/ptx/special.h"
 
-#define SAY(...) ptx_say(&e->text, __VA_ARGS__)
-
 bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in) {
   if (in->size != 4 || in->m < SR_TID_X || in->m > SR_TID_Z) return false;
   uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%tid, i64 %u", (in->m - SR_TID_X) * PTX_LANES * 4);
@@ -18,11 +16,8 @@ bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in) {
 /* A shuffle of all lanes; `data`: the lane that each lane reads from, and which of them are inside. */
 static void shuffle(struct ptx_emit *e, const struct ptx_instruction *in, const void *data) {
   const uint32_t *from = data, to = e->plan->function->x[in->x + 1];
-  uint32_t a = ptx_emit_read(e, in->a, 32), r = e->next++;
-  SAY("%%v%u = shufflevector <32 x i32> %%v%u, <32 x i32> poison, <32 x i32> <", r, a);
-  for (uint32_t i = 0; i < PTX_LANES; i++) SAY("%si32 %u", i == 0 ? "" : ", ", from[i]);
-  SAY(">\n");
-  ptx_emit_write(e, in->d, 32, r);
+  uint32_t a = ptx_emit_read(e, in->a, 32);
+  ptx_emit_write(e, in->d, 32, ptx_emit_shuffle(e, 32, PTX_LANES, a, a, PTX_LANES, from));
   if ((to & 3) == REF_FRAME)
     ptx_emit_write_predicate(e, to, ptx_emit_value(e, "add i32 %u, 0", from[PTX_LANES]));
 }

@@ -119,7 +119,6 @@ static bool joins(struct access *a, const struct ptx_instruction *in, uint32_t p
   /* The first byte's alignment tells that of all. */
   for (uint32_t i = 0; i < new.count; i++) {
     if ((offset(new.member[i]) - new.low) % total(new.member[i]) != 0) return false;
-    if (total(new.member[i]) == new.align && (offset(new.member[i]) - new.low) % new.align != 0) return false;
   }
   *a = new;
   return true;
@@ -268,11 +267,9 @@ static uint32_t within(struct ptx_emit *e, const struct access *a, const struct 
 }
 /* The lanes of a half, `count` times each, as <16 * count x i1>. */
 static uint32_t mask_of(struct ptx_emit *e, const struct access *a, uint32_t half, uint32_t count) {
-  uint32_t all = ptx_emit_lanes(e, a->lanes), r = e->next++;
-  SAY("%%v%u = shufflevector <32 x i1> %%v%u, <32 x i1> poison, <%u x i32> <", r, all, 16 * count);
-  for (uint32_t i = 0; i < 16 * count; i++) SAY("%si32 %u", i == 0 ? "" : ", ", half * 16 + i / count);
-  SAY(">\n");
-  return r;
+  uint32_t all = ptx_emit_lanes(e, a->lanes), from[16 * PTX_FETCHED_ELEMENTS];
+  for (uint32_t i = 0; i < 16 * count; i++) from[i] = half * 16 + i / count;
+  return ptx_emit_shuffle(e, 1, PTX_LANES, all, all, 16 * count, from);
 }
 /* Stores the places of all lanes in %bo, a->bits wide. Goes on at ANY_DO if all are allowed, else at SLOW. */
 static void anywhere(struct ptx_emit *e, struct access *a) {
@@ -286,6 +283,10 @@ static void anywhere(struct ptx_emit *e, struct access *a) {
   label(e, a, ANY_DO);
   r = VALUE("extractvalue {i1, i64} %%v%u, 1", r);
   a->memory = VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, r);
+}
+/* The memory of a place 0. */
+static uint32_t beyond(struct ptx_emit *e, const struct access *a, int64_t from) {
+  return VALUE("getelementptr i8, ptr %%v%u, i64 %lld", a->memory, (long long)from);
 }
 static uint32_t at(struct ptx_emit *e, const struct access *a, uint32_t place, int64_t from) {
   uint32_t p = VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, place);
@@ -302,13 +303,9 @@ static uint32_t extended(struct ptx_emit *e, const struct ptx_instruction *in, c
 }
 /* Every `count`th element of a vector of 32 * count, from `first` on. */
 static uint32_t every(struct ptx_emit *e, uint32_t bits, uint32_t value, uint32_t first, uint32_t count) {
-  if (count == 1) return value;
-  uint32_t r = e->next++;
-  SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> poison, <32 x i32> <", r, 32 * count, bits, value,
-      32 * count, bits);
-  for (uint32_t i = 0; i < 32; i++) SAY("%si32 %u", i == 0 ? "" : ", ", i * count + first);
-  SAY(">\n");
-  return r;
+  uint32_t from[PTX_LANES];
+  for (uint32_t i = 0; i < PTX_LANES; i++) from[i] = i * count + first;
+  return count == 1 ? value : ptx_emit_shuffle(e, bits, PTX_LANES * count, value, value, PTX_LANES, from);
 }
 static uint32_t function_of(struct ptx_emit *e, size_t place) {
   return VALUE("load ptr, ptr %%v%u", VALUE("getelementptr i8, ptr %%alu, i64 %zu", place));
@@ -341,11 +338,7 @@ static void load_side(struct ptx_emit *e, const struct ptx_instruction *in, cons
   uint32_t bits = in->size * 8u, half = 16u * in->x_count, part[2];
   for (uint32_t k = 0; k < 2; k++)
     part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", half, bits, place[k], total(in));
-  uint32_t all = e->next++;
-  SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> %%v%u, <%u x i32> <", all, half, bits, part[0],
-      half, bits, part[1], half * 2);
-  for (uint32_t k = 0; k < half * 2; k++) SAY("%si32 %u", k == 0 ? "" : ", ", k);
-  SAY(">\n");
+  uint32_t all = ptx_emit_piece(e, bits, half, part[0], part[1], 0, half * 2);
   for (uint32_t k = 0; k < in->x_count; k++)
     to[k] = extended(e, in, "<32 x i%u>", every(e, bits, all, k, in->x_count));
 }
@@ -416,7 +409,7 @@ static void load_anywhere(struct ptx_emit *e, struct access *a, elements to) {
                          count_inside(a, done, from, bytes) <= count_inside(a, done, from, bytes / 2)))
       bytes /= 2;
     uint32_t wide = bytes * 8, window = 0, narrow = 0, broad = 0, words[2] = {0, 0};
-    uint32_t far = at(e, a, VALUE("add i64 0, %lld", (long long)(from - a->low)), 0);
+    uint32_t far = beyond(e, a, from - a->low);
     if (bytes < 16) {
       window = VALUE("call <32 x i%u> @gather%u_%u(ptr %%v%u, ptr %%bo)", wide, wide, a->bits, far);
       e->gathers |= a->bits == 64 ? wide : wide << 4;
@@ -582,12 +575,9 @@ static uint32_t interleaved(struct ptx_emit *e, const struct ptx_instruction *in
   }
   for (uint32_t width = 32; count > 1; count /= 2, width *= 2) {
     for (uint32_t k = 0; k < count / 2; k++) {
-      uint32_t r = e->next++;
-      SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> %%v%u, <%u x i32> <", r, width, bits, value[k],
-          width, bits, value[k + count / 2], width * 2);
-      for (uint32_t i = 0; i < width * 2; i++) SAY("%si32 %u", i == 0 ? "" : ", ", i / 2 + i % 2 * width);
-      SAY(">\n");
-      value[k] = r;
+      uint32_t from[PTX_LANES * PTX_FETCHED_ELEMENTS];
+      for (uint32_t i = 0; i < width * 2; i++) from[i] = i / 2 + i % 2 * width;
+      value[k] = ptx_emit_shuffle(e, bits, width, value[k], value[k + count / 2], width * 2, from);
     }
   }
   return value[0];
@@ -598,12 +588,8 @@ static void store_sides(struct ptx_emit *e, const struct access *a, const struct
     const struct ptx_instruction *in = a->member[n];
     uint32_t bits = in->size * 8u, half = 16u * in->x_count, value = interleaved(e, in);
     for (uint32_t k = 0; k < 2; k++) {
-      uint32_t part = e->next++, to;
-      SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> poison, <%u x i32> <", part, half * 2, bits,
-          value, half * 2, bits, half);
-      for (uint32_t i = 0; i < half; i++) SAY("%si32 %u", i == 0 ? "" : ", ", i + k * half);
-      SAY(">\n");
-      to = at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low);
+      uint32_t part = ptx_emit_piece(e, bits, half * 2, value, value, k * half, half);
+      uint32_t to = at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low);
       if (masked)
         SAY("call void @llvm.masked.store.v%ui%u.p0(<%u x i%u> %%v%u, ptr %%v%u, i32 %u, <%u x i1> %%v%u)\n",
             half, bits, half, bits, part, to, total(in), half, mask_of(e, a, k, in->x_count));
@@ -653,11 +639,8 @@ static void store_line(struct ptx_emit *e, struct access *a, uint32_t pc) {
     store_sides(e, a, &h, true);
     return;
   }
-  uint32_t first = VALUE("call <32 x i64> @halves64(i64 %%v%u, i64 %%v%u)", h.first, h.second),
-           to = e->next++;
-  SAY("%%v%u = add <32 x i64> %%v%u, <", to, first);
-  for (uint32_t i = 0; i < PTX_LANES; i++) SAY("%si64 %u", i == 0 ? "" : ", ", i % 16 * a->step);
-  SAY(">\nstore <32 x i64> %%v%u, ptr %%bo, align 64\n", to);
+  uint32_t first = VALUE("call <32 x i64> @halves64(i64 %%v%u, i64 %%v%u)", h.first, h.second);
+  SAY("store <32 x i64> %%v%u, ptr %%bo, align 64\n", ptx_emit_ramp(e, 64, first, a->step));
   a->bits = 64;
   store_each(e, a);
 }
@@ -675,7 +658,7 @@ static void store_anywhere(struct ptx_emit *e, const struct access *a) {
         value =
             VALUE("bitcast <%u x i%u> %%v%u to <32 x i%u>", 32u * in->x_count, in->size * 8u, value, bits);
       SAY("call void @scatter%u_%u(ptr %%v%u, ptr %%bo, <32 x i%u> %%v%u)\n", bits, a->bits,
-          at(e, a, VALUE("add i64 0, %lld", (long long)(offset(in) - a->low)), 0), bits, value);
+          beyond(e, a, offset(in) - a->low), bits, value);
       e->scatters |= a->bits == 64 ? bits : bits << 4;
     }
     jump(e, a, DONE);
@@ -700,7 +683,7 @@ static void store_each(struct ptx_emit *e, const struct access *a) {
       place =
           offsetof(struct ptx_alu, scatter) + (log2_of(in->size) * 4 + log2_of(held)) * sizeof(ptx_scatter *);
     }
-    uint32_t to = at(e, a, VALUE("add i64 0, %lld", (long long)(offset(in) - a->low)), 0);
+    uint32_t to = beyond(e, a, offset(in) - a->low);
     SAY("call void %%v%u(ptr %%v%u, ptr %%bd, ptr %%bo, i32 %u, i32 %%v%u)\n", function_of(e, place), to,
         (uint32_t)REACH_NO_HALVES | REACH_NO_STEPS, a->lanes);
   }

@@ -142,26 +142,34 @@ static void decode_mma(struct parser *p) {
   in->control = product_control(p, doubles);
 }
 
+/* Emits a load or store of registers. The caller sets what the kind needs beside the address and the list. */
+static struct ptx_instruction *emit_access(struct parser *p, enum ptx_kind kind, bool load,
+                                           enum ptx_type registers, uint32_t stride) {
+  bool shared = ptx_has(p, "shared") || ptx_has(p, "shared::cta");
+  enum ptx_space space = shared ? S_SHARED : ptx_has(p, "global") ? S_GLOBAL : S_GENERIC;
+  uint64_t offset;
+  enum ptx_type width;
+  uint32_t base = ptx_address(p, &p->operands[load ? 1 : 0], space, &offset, &width), x = p->x_count;
+  uint32_t count = append(p, &p->operands[load ? 0 : 1], registers, load);
+  struct ptx_instruction *in = ptx_emit(p, kind);
+  in->u.offset = offset;
+  in->a = base;
+  in->b = stride;
+  in->x = x;
+  in->x_count = (uint16_t)count;
+  in->m = width == T_B32 ? 1u : 0;
+  in->space = (uint8_t)space;
+  return in;
+}
+
 static void decode_ldmatrix(struct parser *p) {
   bool load = ptx_part(p, 0, "ldmatrix");
   uint32_t count = ptx_has(p, "x1") ? 1 : ptx_has(p, "x2") ? 2 : ptx_has(p, "x4") ? 4 : 0;
   if (count == 0 || !ptx_has(p, "m8n8") || !ptx_has(p, "b16")) ptx_refuse(p, NULL);
   ptx_need(p, 2, 2);
-  uint64_t offset;
-  enum ptx_type width;
-  uint32_t base =
-      ptx_address(p, &p->operands[load ? 1 : 0],
-                  ptx_has(p, "shared") || ptx_has(p, "shared::cta") ? S_SHARED : S_GENERIC, &offset, &width);
-  uint32_t x = p->x_count;
-  if (append(p, &p->operands[load ? 0 : 1], T_B32, load) != count)
-    ptx_refuse(p, "another number of registers");
-  struct ptx_instruction *in = ptx_emit(p, load ? K_LDMATRIX : K_STMATRIX);
-  in->u.offset = offset;
-  in->a = base;
-  in->x = x;
-  in->x_count = (uint16_t)count;
-  in->m = (width == T_B32 ? 1u : 0) | (ptx_has(p, "trans") ? MX_TRANSPOSED : 0);
-  in->space = (uint8_t)(ptx_has(p, "shared") || ptx_has(p, "shared::cta") ? S_SHARED : S_GENERIC);
+  struct ptx_instruction *in = emit_access(p, load ? K_LDMATRIX : K_STMATRIX, load, T_B32, PTX_NONE);
+  if (in->x_count != count) ptx_refuse(p, "another number of registers");
+  if (ptx_has(p, "trans")) in->m |= MX_TRANSPOSED;
   in->type = T_B32;
 }
 
@@ -179,27 +187,14 @@ static void wmma_memory(struct parser *p, bool load, uint32_t m, uint32_t n, uin
   uint32_t which = ptx_part(p, 2, "a") ? 0 : ptx_part(p, 2, "b") ? 1 : 2;
   uint32_t rows = which == 1 ? k : m, columns = which == 0 ? k : n;
   ptx_need(p, 2, 3);
-  bool shared = ptx_has(p, "shared") || ptx_has(p, "shared::cta"), global = ptx_has(p, "global");
-  enum ptx_space space = shared ? S_SHARED : global ? S_GLOBAL : S_GENERIC;
-  uint64_t offset;
-  enum ptx_type width;
-  uint32_t base = ptx_address(p, &p->operands[load ? 1 : 0], space, &offset, &width);
   bool by_rows = ptx_has(p, "row");
   uint32_t stride = p->operand_count > 2 ? ptx_source(p, &p->operands[2], T_U32)
                                          : ptx_constant(p, 4, by_rows ? columns : rows);
-  uint32_t x = p->x_count;
-  uint32_t count = append(p, &p->operands[load ? 0 : 1], holder(type), load);
-  uint32_t bits = element_bits(type, false);
-  if (count < registers_of(rows * columns, bits)) ptx_refuse(p, "another number of registers");
-  struct ptx_instruction *in = ptx_emit(p, load ? K_WMMA_LOAD : K_WMMA_STORE);
-  in->u.offset = offset;
-  in->a = base;
-  in->b = stride;
-  in->x = x;
-  in->x_count = (uint16_t)count;
-  in->m = (width == T_B32 ? 1u : 0) | (by_rows ? MX_BY_ROWS : 0) | (which == 1 ? MX_OF_B : 0);
+  struct ptx_instruction *in = emit_access(p, load ? K_WMMA_LOAD : K_WMMA_STORE, load, holder(type), stride);
+  if (in->x_count < registers_of(rows * columns, element_bits(type, false)))
+    ptx_refuse(p, "another number of registers");
+  in->m |= (by_rows ? MX_BY_ROWS : 0) | (which == 1 ? MX_OF_B : 0);
   in->target = rows | columns << 8;
-  in->space = (uint8_t)space;
   in->type = (uint8_t)type;
 }
 
@@ -214,30 +209,20 @@ static enum ptx_type packed_type(struct parser *p, uint32_t i, uint32_t *bits) {
 
 /* 4-bit and 1-bit elements: 8 rows of 16 bytes, whose distance the program counts in elements. */
 static void load_packed(struct parser *p, uint32_t bits) {
-  bool of_b = ptx_part(p, 2, "b"), shared = ptx_has(p, "shared") || ptx_has(p, "shared::cta");
+  bool of_b = ptx_part(p, 2, "b");
   if (!ptx_part(p, 1, "load") || (!of_b && !ptx_part(p, 2, "a")) || ptx_has(p, of_b ? "row" : "col"))
     ptx_refuse(p, "this layout");
   ptx_need(p, 2, 3);
-  enum ptx_space space = shared ? S_SHARED : ptx_has(p, "global") ? S_GLOBAL : S_GENERIC;
-  uint64_t offset;
-  enum ptx_type width;
-  uint32_t base = ptx_address(p, &p->operands[1], space, &offset, &width), stride = ptx_constant(p, 4, 16);
+  uint32_t stride = ptx_constant(p, 4, 16);
   if (p->operand_count > 2) {
     uint32_t elements = ptx_source(p, &p->operands[2], T_U32);
     stride = ptx_temporary(p, 4);
     ptx_emit_alu(p, OP_SHR, T_U32, 4, stride, elements, ptx_constant(p, 4, bits == 4 ? 1 : 3), PTX_NONE, 0);
   }
-  uint32_t x = p->x_count;
-  if (append(p, &p->operands[0], T_B32, true) != 1) ptx_refuse(p, "another number of registers");
-  struct ptx_instruction *in = ptx_emit(p, K_WMMA_LOAD);
-  in->u.offset = offset;
-  in->a = base;
-  in->b = stride;
-  in->x = x;
-  in->x_count = 1;
-  in->m = (width == T_B32 ? 1u : 0) | (of_b ? MX_OF_B : MX_BY_ROWS);
+  struct ptx_instruction *in = emit_access(p, K_WMMA_LOAD, true, T_B32, stride);
+  if (in->x_count != 1) ptx_refuse(p, "another number of registers");
+  in->m |= of_b ? MX_OF_B : MX_BY_ROWS;
   in->target = of_b ? 16 | 8 << 8 : 8 | 16 << 8;
-  in->space = (uint8_t)space;
   in->type = T_U8;
 }
 

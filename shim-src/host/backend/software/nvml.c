@@ -10,7 +10,6 @@
 #include "host/backend/software/software.h"
 #include "host/session/query.h"
 #include "nvml_queries.h"
-#include "wire/clock.h"
 
 #define ENABLED 1u
 /* nvmlClockType_t */
@@ -34,11 +33,6 @@ struct asked {
 static int32_t put(const struct asked *asked, uint32_t i, uint32_t value) {
   memcpy((void *)(uintptr_t)asked->values[i], &value, sizeof value);
   return VGPU_NVML_SUCCESS;
-}
-
-static int32_t put_both(const struct asked *asked, uint32_t one, uint32_t other) {
-  put(asked, 0, one);
-  return put(asked, 1, other);
 }
 
 static int32_t put_words(const struct asked *asked, uint32_t i, const uint64_t *words, size_t count) {
@@ -120,11 +114,10 @@ static int32_t put_bar(const struct asked *asked) {
   return put_words(asked, 0, (const uint64_t[]){total, total - MIB, MIB}, 3);
 }
 
-static int32_t put_samples_now(const struct asked *asked) {
+static uint64_t microseconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  return put_words(asked, 1,
-                   (const uint64_t[]){(uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000, 0}, 2);
+  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 static uint32_t least_power_limit(const struct asked *asked) {
@@ -180,14 +173,13 @@ static int32_t field_value(const struct asked *asked, uint32_t id, uint32_t *val
 static int32_t put_fields(const struct asked *asked) {
   const int32_t count = (int32_t)asked->values[0];
   unsigned char *at = (unsigned char *)(uintptr_t)asked->values[1];
-  struct timespec now;
   if (count < 1) return VGPU_NVML_INVALID_ARGUMENT;
-  clock_gettime(CLOCK_REALTIME, &now);
+  const uint64_t now = microseconds();
   for (int32_t i = 0; i < count; i++, at += sizeof(struct field)) {
     struct field field;
     uint32_t value = 0;
     memcpy(&field, at, sizeof field);
-    field.timestamp = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    field.timestamp = (int64_t)now;
     field.latency = 0;
     field.type = FIELD_UNSIGNED_INT;
     field.result = (uint32_t)field_value(asked, field.id, &value);
@@ -266,7 +258,7 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
     case VGPU_QUERY_nvmlDeviceGetEncoderUtilization:
     case VGPU_QUERY_nvmlDeviceGetJpgUtilization:
     case VGPU_QUERY_nvmlDeviceGetOfaUtilization:
-      return put_both(asked, 0, SAMPLING_PERIOD_US);
+      return put(asked, 1, SAMPLING_PERIOD_US); /* no load */
     case VGPU_QUERY_nvmlDeviceGetNumGpuCores:
       return put(asked, 0,
                  attribute(asked, VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
@@ -275,7 +267,7 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
       put(asked, 1, 0);
       return VGPU_NVML_NOT_FOUND; /* there are no samples */
     case VGPU_QUERY_nvmlDeviceGetViolationStatus:
-      return put_samples_now(asked);
+      return put_words(asked, 1, (const uint64_t[]){microseconds(), 0}, 2);
     case VGPU_QUERY_nvmlDeviceGetFieldValues:
       return put_fields(asked);
 

@@ -1,5 +1,6 @@
 #include "host/backend/software/ptx/compile/emit.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,15 @@
 #define MOST_FLUSHED 1000u
 
 #define SAY(...) ptx_say(&e->text, __VA_ARGS__)
+
+void ptx_say(struct ptx_text *text, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(text->bytes + text->used, text->room - text->used, format, arguments);
+  va_end(arguments);
+  if (length < 0 || (size_t)length >= text->room - text->used) text->full = true;
+  else text->used += (size_t)length;
+}
 
 uint32_t ptx_emit_value(struct ptx_emit *e, const char *format, ...) {
   char line[256];

@@ -2,8 +2,17 @@
 #ifndef VGPU_PTX_EMIT_H
 #define VGPU_PTX_EMIT_H
 
+#include <stdio.h>
+
 #include "host/backend/software/ptx/compile/region.h"
-#include "host/backend/software/ptx/compile/text.h"
+
+/* A text that grows up to a limit. */
+struct ptx_text {
+  char *bytes;
+  size_t used, room;
+  bool full; /* something did not fit */
+};
+__attribute__((format(printf, 2, 3))) void ptx_say(struct ptx_text *text, const char *format, ...);
 
 #define PTX_REGION_SYMBOL "region"
 

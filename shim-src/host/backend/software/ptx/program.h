@@ -61,6 +61,14 @@ enum ptx_type {
   T_TYPES
 };
 
+/* Of an integer of 8 to 64 bits. */
+static inline bool ptx_is_signed(enum ptx_type type) {
+  return type >= T_S8 && type <= T_S64;
+}
+static inline bool ptx_is_integer(enum ptx_type type) {
+  return type >= T_U8 && type <= T_S64;
+}
+
 /*
  * The kind of an operand, which is added to its place, a multiple of 4. While a function is decoded, a
  * virtual register is its number << 2 | REF_FRAME; it gets its place in the frame later.

@@ -92,8 +92,8 @@ bool ptx_emit_function(struct ptx_emit *e);
 
 /* emit_alu.c: what a K_ALU computes. */
 struct ptx_emit_operation {
-  uint32_t op, type; /* of the interpreter's table; op OP_NONE: a conversion, `type` from `from` */
-  uint32_t from;
+  uint32_t op; /* of the interpreter's table; OP_NONE: a conversion, `type` from `from` */
+  enum ptx_type type, from;
 };
 /* False: the operand is no constant of 32 bits. */
 bool ptx_emit_constant(const struct ptx_emit *e, uint32_t reference, uint32_t *value);

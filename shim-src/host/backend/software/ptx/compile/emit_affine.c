@@ -192,7 +192,7 @@ static bool bits(const struct reading *r, const struct ptx_emit_operation *o, st
     if (!keeps && !drops) return false;
     to->step = to->whole = keeps;
   }
-  both(r, o->op == OP_SHR && o->type >= T_S8 && o->type <= T_S64 ? "ashr" : how[o->op], &a, &b, to);
+  both(r, o->op == OP_SHR && ptx_is_signed(o->type) ? "ashr" : how[o->op], &a, &b, to);
   return true;
 }
 
@@ -200,7 +200,7 @@ static bool word(const struct reading *r, const struct ptx_emit_operation *o, st
   struct ptx_sum a, b;
   switch (o->op) {
     case OP_NONE:
-      if (ptx_type_bytes((enum ptx_type)o->from) == 4) return read(r, 0, 4, to);
+      if (ptx_type_bytes(o->from) == 4) return read(r, 0, 4, to);
       if (!read(r, 0, 8, to) || to->shift != 0 || to->based) return false;
       to->is_signed = false;
       return true;
@@ -247,7 +247,7 @@ static bool wide(const struct reading *r, const struct ptx_emit_operation *o, st
   uint32_t factor;
   switch (o->op) {
     case OP_NONE:
-      if (ptx_type_bytes((enum ptx_type)o->from) == 8) return read(r, 0, 8, to);
+      if (ptx_type_bytes(o->from) == 8) return read(r, 0, 8, to);
       if ((o->from != T_U32 && o->from != T_S32) || !read(r, 0, 4, to)) return false;
       to->is_signed = o->from == T_S32;
       return true;

@@ -7,27 +7,20 @@
 bool ptx_emit_identify(const struct ptx_instruction *in, struct ptx_emit_operation *o) {
   const struct ptx_alu *alu = ptx_alu_best();
   for (uint32_t op = 1; op < OP_OPERATIONS; op++) {
-    for (uint32_t type = 0; type < T_TYPES; type++) {
+    for (enum ptx_type type = 0; type < T_TYPES; type++) {
       if (alu->operation[op][type] != in->u.lanes) continue;
       *o = (struct ptx_emit_operation){.op = op, .type = type};
       return true;
     }
   }
-  for (uint32_t to = 0; to < T_TYPES; to++) {
-    for (uint32_t from = 0; from < T_TYPES; from++) {
+  for (enum ptx_type to = 0; to < T_TYPES; to++) {
+    for (enum ptx_type from = 0; from < T_TYPES; from++) {
       if (alu->convert[to][from] != in->u.lanes) continue;
       *o = (struct ptx_emit_operation){.op = OP_NONE, .type = to, .from = from};
       return true;
     }
   }
   return false;
-}
-
-static bool is_signed(uint32_t type) {
-  return type >= T_S8 && type <= T_S64;
-}
-static bool is_integer(uint32_t type) {
-  return type >= T_U8 && type <= T_S64;
 }
 
 static uint32_t two(struct ptx_emit *e, const char *op, uint32_t bits, uint32_t x, uint32_t y) {
@@ -214,8 +207,8 @@ static uint32_t dot4(struct ptx_emit *e, uint32_t x, uint32_t y, uint32_t sum, u
 
 static uint32_t integer(struct ptx_emit *e, const struct ptx_instruction *in,
                         const struct ptx_emit_operation *o) {
-  uint32_t bits = ptx_type_bytes((enum ptx_type)o->type) * 8;
-  bool with_sign = is_signed(o->type);
+  uint32_t bits = ptx_type_bytes(o->type) * 8;
+  bool with_sign = ptx_is_signed(o->type);
 #define A ptx_emit_read(e, in->a, bits)
 #define B ptx_emit_read(e, in->b, bits)
 #define C ptx_emit_read(e, in->c, bits)
@@ -391,10 +384,10 @@ static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in,
                           const struct ptx_emit_operation *o) {
   uint32_t half = halved(e, in, o);
   if (half != 0) return half;
-  if (!is_integer(o->from) || (in->m & M_SAT) != 0) return 0;
-  uint32_t bytes = ptx_type_bytes((enum ptx_type)o->from), from = bytes * 8, held = bytes == 1 ? 16 : from;
+  if (!ptx_is_integer(o->from) || (in->m & M_SAT) != 0) return 0;
+  uint32_t bytes = ptx_type_bytes(o->from), from = bytes * 8, held = bytes == 1 ? 16 : from;
   uint32_t x = ptx_emit_read(e, in->a, held);
-  const char *extend = is_signed(o->from) ? "sext" : "zext";
+  const char *extend = ptx_is_signed(o->from) ? "sext" : "zext";
   if (o->type == T_F32 || o->type == T_F64) {
     uint32_t to = o->type == T_F32 ? 32 : 64;
     /* LLVM converts u32 in several operations, which are correct only if they round to nearest: rounded down,
@@ -407,12 +400,12 @@ static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in,
                                 x, float_of(to));
     return ptx_emit_value(e, "bitcast <32 x %s> %%v%u to <32 x i%u>", float_of(to), r, to);
   }
-  if (!is_integer(o->type)) return 0;
-  uint32_t to = ptx_type_bytes((enum ptx_type)o->type) * 8;
+  if (!ptx_is_integer(o->type)) return 0;
+  uint32_t to = ptx_type_bytes(o->type) * 8;
   if (from < held) x = cast(e, "trunc", held, x, from);
   if (from < to) x = cast(e, extend, from, x, to);
   else if (from > to) x = cast(e, "trunc", from, x, to);
-  return to == 8 ? cast(e, is_signed(o->type) ? "sext" : "zext", 8, x, 16) : x;
+  return to == 8 ? cast(e, ptx_is_signed(o->type) ? "sext" : "zext", 8, x, 16) : x;
 }
 
 bool ptx_emit_constant(const struct ptx_emit *e, uint32_t reference, uint32_t *value) {
@@ -428,8 +421,9 @@ bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct p
   if (!ptx_emit_identify(in, &o)) return false;
   switch (o.op) {
     case OP_NONE:
-      if (!is_integer(o.type) || (o.from != T_U32 && o.from != T_S32) || (in->m & M_SAT) != 0) return false;
-      *sum = (struct ptx_sum){.index = ptx_emit_read(e, in->a, 32), .is_signed = is_signed(o.from)};
+      if (!ptx_is_integer(o.type) || (o.from != T_U32 && o.from != T_S32) || (in->m & M_SAT) != 0)
+        return false;
+      *sum = (struct ptx_sum){.index = ptx_emit_read(e, in->a, 32), .is_signed = ptx_is_signed(o.from)};
       return true;
     case OP_MUL_WIDE:
     case OP_MAD_WIDE:
@@ -438,7 +432,7 @@ bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct p
         return false;
       *sum = (struct ptx_sum){.index = ptx_emit_read(e, in->a, 32),
                               .shift = (uint32_t)__builtin_ctz(factor),
-                              .is_signed = is_signed(o.type)};
+                              .is_signed = ptx_is_signed(o.type)};
       if (o.op == OP_MUL_WIDE) return true;
       other = in->c;
       break;
@@ -457,7 +451,7 @@ bool ptx_emit_sum(struct ptx_emit *e, const struct ptx_instruction *in, struct p
     default:
       return false;
   }
-  if (sum->index == 0 || !is_integer(o.type) || (scalar = ptx_emit_scalar(e, other)) == 0) return false;
+  if (sum->index == 0 || !ptx_is_integer(o.type) || (scalar = ptx_emit_scalar(e, other)) == 0) return false;
   sum->base = sum->base == 0 ? scalar : ptx_emit_value(e, "add i64 %%v%u, %%v%u", sum->base, scalar);
   return true;
 }
@@ -468,7 +462,7 @@ uint32_t ptx_emit_native(struct ptx_emit *e, const struct ptx_instruction *in) {
   if (o.op == OP_NONE) return converted(e, in, &o);
   uint32_t r = plain_bits(e, in, &o);
   if (r != 0) return r;
-  if (is_integer(o.type) || (o.op == OP_SHR && o.type <= T_B64)) return integer(e, in, &o);
+  if (ptx_is_integer(o.type) || (o.op == OP_SHR && o.type <= T_B64)) return integer(e, in, &o);
   return o.type == T_F32 || o.type == T_F64 ? floating(e, in, &o) : 0;
 }
 
@@ -481,13 +475,13 @@ uint32_t ptx_emit_native_compare(struct ptx_emit *e, const struct ptx_instructio
                                              {"eq", "ne", "slt", "sle", "sgt", "sge"}};
   const struct ptx_alu *alu = ptx_alu_best();
   for (uint32_t how = 0; how <= C_NAN; how++) {
-    for (uint32_t type = 0; type < T_TYPES; type++) {
+    for (enum ptx_type type = 0; type < T_TYPES; type++) {
       if (alu->compare[how][type] != in->u.compare) continue;
       bool floating = type == T_F32 || type == T_F64;
       if (!floating && (how > C_GE || type == T_F16 || type == T_BF16)) return 0;
-      uint32_t bits = ptx_type_bytes((enum ptx_type)type) * 8;
+      uint32_t bits = ptx_type_bytes(type) * 8;
       uint32_t x = ptx_emit_read(e, in->a, bits), y = ptx_emit_read(e, in->b, bits);
-      if (!floating) return compare(e, integers[is_signed(type)][how], bits, x, y);
+      if (!floating) return compare(e, integers[ptx_is_signed(type)][how], bits, x, y);
       uint32_t fx = to_float(e, bits, x), fy = to_float(e, bits, y);
       return ptx_emit_value(e, "fcmp %s <32 x %s> %%v%u, %%v%u", floats[how], float_of(bits), fx, fy);
     }

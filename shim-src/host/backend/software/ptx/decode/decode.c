@@ -81,6 +81,21 @@ struct ptx_instruction *ptx_emit_alu(struct parser *p, enum ptx_operation op, en
   return in;
 }
 
+uint32_t ptx_emit_two(struct parser *p, enum ptx_operation op, enum ptx_type type, uint32_t a, uint32_t b) {
+  uint32_t bytes = ptx_type_bytes(type), d = ptx_temporary(p, bytes);
+  ptx_emit_alu(p, op, type, bytes, d, a, b, PTX_NONE, 0);
+  return d;
+}
+
+void ptx_emit_compare(struct parser *p, enum ptx_comparison how, enum ptx_type type, uint32_t d, uint32_t a,
+                      uint32_t b) {
+  struct ptx_instruction *in = ptx_emit(p, K_SETP);
+  in->u.compare = ptx_alu_best()->compare[how][type];
+  in->d = d;
+  in->a = a;
+  in->b = b;
+}
+
 struct ptx_instruction *ptx_emit_convert(struct parser *p, enum ptx_type to, enum ptx_type from, uint32_t d,
                                          uint32_t a, uint32_t m) {
   ptx_lanes *lanes = ptx_alu_best()->convert[to][from];
@@ -110,10 +125,6 @@ static enum ptx_type integer_of(uint32_t bytes, bool is_signed) {
     default:
       return is_signed ? T_S64 : T_U64;
   }
-}
-
-static bool is_signed(enum ptx_type type) {
-  return type == T_S8 || type == T_S16 || type == T_S32 || type == T_S64;
 }
 
 static uint32_t special(struct parser *p, uint32_t number, uint32_t bytes) {
@@ -156,10 +167,7 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
       if (s->size > p->function->dynamic_align) p->function->dynamic_align = (uint32_t)s->size;
       uint32_t base = special(p, SR_DYNAMIC_SHARED, bytes);
       if (addend == 0) return base;
-      uint32_t d = ptx_temporary(p, bytes);
-      ptx_emit_alu(p, OP_ADD, bytes == 8 ? T_U64 : T_U32, bytes, d, base, ptx_constant(p, bytes, addend),
-                   PTX_NONE, 0);
-      return d;
+      return ptx_emit_two(p, OP_ADD, bytes == 8 ? T_U64 : T_U32, base, ptx_constant(p, bytes, addend));
     }
     case SYM_LOCAL: {
       uint32_t d = ptx_temporary(p, bytes);
@@ -231,7 +239,7 @@ uint32_t ptx_source(struct parser *p, const struct operand *o, enum ptx_type typ
       }
       if (have < bytes) ptx_refuse(p, "a register that is too narrow");
       uint32_t d = ptx_temporary(p, held);
-      ptx_emit_convert(p, integer_of(bytes, is_signed(type)), integer_of(have, false), d, ref, 0);
+      ptx_emit_convert(p, integer_of(bytes, ptx_is_signed(type)), integer_of(have, false), d, ref, 0);
       return d;
     }
     default:
@@ -252,7 +260,7 @@ uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_typ
   uint32_t d = ptx_temporary(p, held);
   p->later[p->later_count].from = d;
   p->later[p->later_count].to = ref;
-  p->later[p->later_count].type = integer_of(bytes, is_signed(type));
+  p->later[p->later_count].type = integer_of(bytes, ptx_is_signed(type));
   p->later[p->later_count++].bytes = (uint8_t)have;
   return d;
 }
@@ -260,7 +268,7 @@ uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_typ
 void ptx_finish(struct parser *p) {
   for (uint32_t i = 0; i < p->later_count; i++) {
     enum ptx_type from = p->later[i].type;
-    ptx_emit_convert(p, integer_of(p->later[i].bytes, is_signed(from)), from, p->later[i].to,
+    ptx_emit_convert(p, integer_of(p->later[i].bytes, ptx_is_signed(from)), from, p->later[i].to,
                      p->later[i].from, 0);
   }
   p->later_count = 0;
@@ -269,11 +277,7 @@ void ptx_finish(struct parser *p) {
 uint32_t ptx_predicate(struct parser *p, const struct operand *o) {
   if (o->kind == O_SPECIAL && o->number == SR_IS_EXPLICIT_CLUSTER) {
     uint32_t value = special(p, o->number, 4), d = ptx_temporary(p, 0);
-    struct ptx_instruction *in = ptx_emit(p, K_SETP);
-    in->u.compare = ptx_alu_best()->compare[C_NE][T_U32];
-    in->d = d;
-    in->a = value;
-    in->b = ptx_constant(p, 4, 0);
+    ptx_emit_compare(p, C_NE, T_U32, d, value, ptx_constant(p, 4, 0));
     return d;
   }
   if (o->kind == O_INTEGER) return ptx_constant(p, 4, o->value != 0 ? 0xffffffffu : 0);

@@ -91,10 +91,6 @@ static void decode_mov(struct parser *p) {
   ptx_emit_alu(p, OP_MOV, type, bytes, d, a, PTX_NONE, PTX_NONE, 0);
 }
 
-static bool integer_type(enum ptx_type type) {
-  return (type >= T_U8 && type <= T_S64);
-}
-
 /* cvt.pack.sat.type.s32{.b32} d, a, b{, c}: a and b to fewer bits, below them those of c */
 static void decode_cvt_pack(struct parser *p) {
   static const char *const names[] = {"u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"};
@@ -134,7 +130,7 @@ static uint8_t convert_control(struct parser *p, enum ptx_type to, enum ptx_type
   bool upwards = (m & M_ROUND) == M_RM || (m & M_ROUND) == M_RP; /* from subnormals to other numbers */
   if (!ptx_is_float(from)) return (uint8_t)(ptx_is_float(to) ? ptx_control(p) | PTX_CONTROL_EITHER : 0);
   if ((halves && to == T_F32) || to == T_TF32) return 0; /* exact, or with bits alone */
-  if (integer_type(to)) return from == T_F64 ? 1 : 1 | PTX_CONTROL_EITHER;
+  if (ptx_is_integer(to)) return from == T_F64 ? 1 : 1 | PTX_CONTROL_EITHER;
   if (from == T_F32 && (to == T_F16 || to == T_BF16) && !upwards)
     return (uint8_t)(ptx_control(p) | PTX_CONTROL_EITHER);
   bool zeros = (m & M_FTZ) != 0 || (!upwards && (m & M_INTEGRAL) != 0); /* made of subnormals in any case */
@@ -167,7 +163,7 @@ static void decode_cvt(struct parser *p) {
   if (finite && to != T_F16 && to != T_BF16 && to != T_TF32) ptx_refuse(p, "satfinite");
   if (finite) m &= ~(uint32_t)M_SAT;
   if (ptx_is_float(from) && from == to && ptx_rounding(p) != 0) m |= M_INTEGRAL;
-  if (ptx_is_float(from) && integer_type(to)) m &= ~(uint32_t)M_SAT;
+  if (ptx_is_float(from) && ptx_is_integer(to)) m &= ~(uint32_t)M_SAT;
   uint32_t a = ptx_source(p, &p->operands[1], from), d = ptx_destination(p, &p->operands[0], to);
   struct ptx_instruction *in = ptx_emit_convert(p, to, from, d, a, m);
   in->control = convert_control(p, to, from, m);

@@ -216,8 +216,7 @@ static void load_packed(struct parser *p, uint32_t bits) {
   uint32_t stride = ptx_constant(p, 4, 16);
   if (p->operand_count > 2) {
     uint32_t elements = ptx_source(p, &p->operands[2], T_U32);
-    stride = ptx_temporary(p, 4);
-    ptx_emit_alu(p, OP_SHR, T_U32, 4, stride, elements, ptx_constant(p, 4, bits == 4 ? 1 : 3), PTX_NONE, 0);
+    stride = ptx_emit_two(p, OP_SHR, T_U32, elements, ptx_constant(p, 4, bits == 4 ? 1 : 3));
   }
   struct ptx_instruction *in = emit_access(p, K_WMMA_LOAD, true, T_B32, stride);
   if (in->x_count != 1) ptx_refuse(p, "another number of registers");

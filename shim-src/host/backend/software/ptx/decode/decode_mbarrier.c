@@ -31,12 +31,6 @@ static void atomic(struct parser *p, const struct operand *address, enum ptx_ato
   in->m = (width == T_B32 ? ML_NARROW : 0) | (uint32_t)op << 4;
 }
 
-static uint32_t alu(struct parser *p, enum ptx_operation op, enum ptx_type type, uint32_t a, uint32_t b) {
-  uint32_t d = ptx_temporary(p, 8);
-  ptx_emit_alu(p, op, type, 8, d, a, b, PTX_NONE, 0);
-  return d;
-}
-
 static uint32_t widened(struct parser *p, const struct operand *o) {
   uint32_t narrow = ptx_source(p, o, T_U32), d = ptx_temporary(p, 8);
   ptx_emit_convert(p, T_U64, T_U32, d, narrow, 0);
@@ -52,7 +46,7 @@ static void arrive(struct parser *p, bool drop) {
   bool more = at + 1 < p->operand_count;
   if (expects) bytes = widened(p, &o[at + 1]);
   count = more && !expects ? widened(p, &o[at + 1]) : ptx_constant(p, 8, 1);
-  if (drop) count = alu(p, OP_MUL, T_U64, count, ptx_constant(p, 8, 0x100000001ull));
+  if (drop) count = ptx_emit_two(p, OP_MUL, T_U64, count, ptx_constant(p, 8, 0x100000001ull));
   uint32_t d = at == 1 ? ptx_destination(p, &o[0], T_B64) : PTX_NONE;
   atomic(p, &o[at], A_ARRIVE, count, bytes, d);
 }
@@ -62,7 +56,7 @@ static void count_bytes(struct parser *p, bool expect) {
   ptx_need(p, 2, 2);
   const struct operand *o = p->operands;
   uint32_t bytes = widened(p, &o[1]), zero = ptx_constant(p, 8, 0);
-  if (!expect) bytes = alu(p, OP_SUB, T_U64, zero, bytes);
+  if (!expect) bytes = ptx_emit_two(p, OP_SUB, T_U64, zero, bytes);
   atomic(p, &o[0], A_ARRIVE, zero, bytes, PTX_NONE);
 }
 
@@ -70,17 +64,14 @@ static void count_bytes(struct parser *p, bool expect) {
 static void wait(struct parser *p) {
   ptx_need(p, 3, 4);
   const struct operand *o = p->operands;
-  uint32_t phase = ptx_has(p, "parity") ? alu(p, OP_SHL, T_B64, widened(p, &o[2]), ptx_constant(p, 4, 63))
-                                        : ptx_source(p, &o[2], T_B64);
+  uint32_t phase = ptx_has(p, "parity")
+                       ? ptx_emit_two(p, OP_SHL, T_B64, widened(p, &o[2]), ptx_constant(p, 4, 63))
+                       : ptx_source(p, &o[2], T_B64);
   uint32_t now = ptx_temporary(p, 8);
   atomic(p, &o[1], A_OR, ptx_constant(p, 8, 0), PTX_NONE, now);
-  uint32_t differs = alu(p, OP_XOR, T_B64, now, phase), zero = ptx_constant(p, 8, 0);
+  uint32_t differs = ptx_emit_two(p, OP_XOR, T_B64, now, phase), zero = ptx_constant(p, 8, 0);
   uint32_t d = ptx_predicate_out(p, &o[0]);
-  struct ptx_instruction *in = ptx_emit(p, K_SETP);
-  in->u.compare = ptx_alu_best()->compare[C_LT][T_S64];
-  in->d = d;
-  in->a = differs;
-  in->b = zero;
+  ptx_emit_compare(p, C_LT, T_S64, d, differs, zero);
   /*
    * A thread that must wait sleeps, so that others can arrive. A thread whose wait is over lets others see
    * that before it continues, because it may use the mbarrier's memory again.
@@ -101,7 +92,7 @@ void ptx_decode_mbarrier(struct parser *p) {
   const struct operand *o = p->operands;
   if (ptx_part(p, 1, "init")) {
     ptx_need(p, 2, 2);
-    uint32_t both = alu(p, OP_MUL, T_U64, widened(p, &o[1]), ptx_constant(p, 8, COUNT_AND_MISSING));
+    uint32_t both = ptx_emit_two(p, OP_MUL, T_U64, widened(p, &o[1]), ptx_constant(p, 8, COUNT_AND_MISSING));
     atomic(p, &o[0], A_EXCH, both, PTX_NONE, PTX_NONE);
   } else if (ptx_part(p, 1, "inval")) {
     /* Writes nothing: a thread that has not yet looked still finds the last phase over. */
@@ -114,7 +105,7 @@ void ptx_decode_mbarrier(struct parser *p) {
   } else if (ptx_part(p, 1, "pending_count")) {
     ptx_need(p, 2, 2);
     uint32_t state = ptx_source(p, &o[1], T_B64);
-    uint32_t missing = alu(p, OP_AND, T_B64, state, ptx_constant(p, 8, 0xfffff));
+    uint32_t missing = ptx_emit_two(p, OP_AND, T_B64, state, ptx_constant(p, 8, 0xfffff));
     ptx_emit_convert(p, T_U32, T_U64, ptx_destination(p, &o[0], T_U32), missing, 0);
   } else if (ptx_part(p, 1, "expect_tx") || ptx_part(p, 1, "complete_tx")) {
     count_bytes(p, ptx_part(p, 1, "expect_tx"));

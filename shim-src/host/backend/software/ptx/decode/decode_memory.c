@@ -43,10 +43,6 @@ static uint32_t register_bytes(struct parser *p, const struct operand *o, uint32
   return held == 0 ? (bytes == 1 ? 2 : bytes) : held;
 }
 
-static bool signed_type(enum ptx_type type) {
-  return type == T_S8 || type == T_S16 || type == T_S32 || type == T_S64;
-}
-
 static void access(struct parser *p, bool load) {
   enum ptx_type type = ptx_last_type(p);
   enum ptx_space space = space_of(p);
@@ -118,7 +114,7 @@ static void access(struct parser *p, bool load) {
   in->size = (uint8_t)bytes;
   bool ordered = ptx_has(p, "volatile") || ptx_has(p, "relaxed") || ptx_has(p, "acquire") ||
                  ptx_has(p, "release") || ptx_has(p, "mmio");
-  in->m = narrow | (signed_type(type) ? ML_SIGNED : 0) | held << 4 | (ordered ? ML_VOLATILE : 0);
+  in->m = narrow | (ptx_is_signed(type) ? ML_SIGNED : 0) | held << 4 | (ordered ? ML_VOLATILE : 0);
   in->x = p->x_count;
   in->x_count = (uint16_t)count;
   uint32_t defined = load ? PTX_DEFINED : 0;

@@ -12,11 +12,7 @@ static void move_predicate(struct parser *p, uint8_t kind, uint32_t reference, u
     return;
   }
   ptx_move_parameter(p, kind, (struct ptx_held){word, 4, 1}, offset, size);
-  struct ptx_instruction *in = ptx_emit(p, K_SETP);
-  in->u.compare = ptx_alu_best()->compare[C_NE][T_U32];
-  in->d = reference;
-  in->a = word;
-  in->b = zero;
+  ptx_emit_compare(p, C_NE, T_U32, reference, word, zero);
 }
 
 void ptx_move_parameter(struct parser *p, uint8_t kind, struct ptx_held held, uint32_t offset,

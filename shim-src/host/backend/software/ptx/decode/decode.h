@@ -88,6 +88,11 @@ uint32_t ptx_texture_reference(struct parser *p, const struct symbol *s);
 void ptx_mbarrier_arrive(struct parser *p); /* [address] */
 
 typedef void ptx_decoder(struct parser *p);
+/* A decoder that is one call. */
+#define PTX_DECODER(name, call)                                                                              \
+  static void decode_##name(struct parser *p) {                                                              \
+    call;                                                                                                    \
+  }
 struct ptx_mnemonic {
   const char *name;
   ptx_decoder *decode;

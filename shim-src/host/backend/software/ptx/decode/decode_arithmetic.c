@@ -97,26 +97,18 @@ static void carry(struct parser *p, bool subtract, bool use, bool set) {
   ptx_extra(p, set ? carry_register | PTX_DEFINED : PTX_NONE);
 }
 
-static void decode_add(struct parser *p) {
-  if (float_pairs(p, OP_ADD, 2)) return;
+static void sum(struct parser *p, bool subtract) {
+  const enum ptx_operation op = subtract ? OP_SUB : OP_ADD, limited = subtract ? OP_SUB_SAT : OP_ADD_SAT;
+  if (float_pairs(p, op, 2)) return;
   enum ptx_type type = ptx_last_type(p);
-  if (ptx_has(p, "cc")) carry(p, false, false, true);
-  else if (ptx_has(p, "sat") && type == T_S32) ptx_same(p, OP_ADD_SAT, type, 2, 0);
-  else floats_or_integers(p, OP_ADD, 2);
+  if (ptx_has(p, "cc")) carry(p, subtract, false, true);
+  else if (ptx_has(p, "sat") && type == T_S32) ptx_same(p, limited, type, 2, 0);
+  else floats_or_integers(p, op, 2);
 }
-static void decode_addc(struct parser *p) {
-  carry(p, false, true, ptx_has(p, "cc"));
-}
-static void decode_sub(struct parser *p) {
-  if (float_pairs(p, OP_SUB, 2)) return;
-  enum ptx_type type = ptx_last_type(p);
-  if (ptx_has(p, "cc")) carry(p, true, false, true);
-  else if (ptx_has(p, "sat") && type == T_S32) ptx_same(p, OP_SUB_SAT, type, 2, 0);
-  else floats_or_integers(p, OP_SUB, 2);
-}
-static void decode_subc(struct parser *p) {
-  carry(p, true, true, ptx_has(p, "cc"));
-}
+PTX_DECODER(add, sum(p, false))
+PTX_DECODER(sub, sum(p, true))
+PTX_DECODER(addc, carry(p, false, true, ptx_has(p, "cc")))
+PTX_DECODER(subc, carry(p, true, true, ptx_has(p, "cc")))
 
 static enum ptx_type doubled(enum ptx_type type) {
   return type == T_U16 ? T_U32 : type == T_S16 ? T_S32 : type == T_U32 ? T_U64 : T_S64;
@@ -168,35 +160,24 @@ static void decode_mad(struct parser *p) {
     ptx_same(p, OP_MAD, type, 3, 0);
   }
 }
-static void decode_madc(struct parser *p) {
-  carry_product(p, true, ptx_has(p, "cc"));
-}
+PTX_DECODER(madc, carry_product(p, true, ptx_has(p, "cc")))
 static void decode_fma(struct parser *p) {
   if (!float_pairs(p, OP_FMA, 3)) floats_or_integers(p, OP_FMA, 3);
 }
-static void decode_mul24(struct parser *p) {
-  ptx_same(p, ptx_has(p, "hi") ? OP_MUL24_HI : OP_MUL24, ptx_last_type(p), 2, 0);
-}
+PTX_DECODER(mul24, ptx_same(p, ptx_has(p, "hi") ? OP_MUL24_HI : OP_MUL24, ptx_last_type(p), 2, 0))
 static void decode_mad24(struct parser *p) {
   enum ptx_operation hi = ptx_has(p, "sat") ? OP_MAD24_HI_SAT : OP_MAD24_HI;
   ptx_same(p, ptx_has(p, "hi") ? hi : OP_MAD24, ptx_last_type(p), 3, 0);
 }
-static void decode_sad(struct parser *p) {
-  ptx_same(p, OP_SAD, ptx_last_type(p), 3, 0);
-}
+PTX_DECODER(sad, ptx_same(p, OP_SAD, ptx_last_type(p), 3, 0))
 static void decode_div(struct parser *p) {
   enum ptx_type type = ptx_last_type(p);
   ptx_same(p, ptx_has(p, "approx") ? OP_DIV_APPROX : OP_DIV, type, 2, 0);
 }
-static void decode_rem(struct parser *p) {
-  ptx_same(p, OP_REM, ptx_last_type(p), 2, 0);
-}
-static void decode_abs(struct parser *p) {
-  ptx_same(p, OP_ABS, ptx_last_type(p), 1, ptx_type_mode(p));
-}
-static void decode_neg(struct parser *p) {
-  ptx_same(p, OP_NEG, ptx_last_type(p), 1, ptx_type_mode(p));
-}
+PTX_DECODER(rem, ptx_same(p, OP_REM, ptx_last_type(p), 2, 0))
+PTX_DECODER(abs, ptx_same(p, OP_ABS, ptx_last_type(p), 1, ptx_type_mode(p)))
+PTX_DECODER(neg, ptx_same(p, OP_NEG, ptx_last_type(p), 1, ptx_type_mode(p)))
+
 /* Or the greatest. */
 static void least_of_three(struct parser *p, enum ptx_operation op) {
   if (ptx_has(p, "abs") || ptx_has(p, "xorsign")) ptx_refuse(p, "magnitudes of three operands");
@@ -220,39 +201,17 @@ static void minmax(struct parser *p, enum ptx_operation op) {
   uint32_t d = ptx_same(p, op, type, 2, ptx_type_mode(p))->d;
   if (relu) ptx_emit_alu(p, OP_MAX, type, 4, d, d, ptx_constant(p, 4, 0), PTX_NONE, 0);
 }
-static void decode_min(struct parser *p) {
-  minmax(p, OP_MIN);
-}
-static void decode_max(struct parser *p) {
-  minmax(p, OP_MAX);
-}
-static void decode_rcp(struct parser *p) {
-  ptx_same(p, OP_RCP, ptx_last_type(p), 1, 0);
-}
-static void decode_sqrt(struct parser *p) {
-  ptx_same(p, OP_SQRT, ptx_last_type(p), 1, 0);
-}
-static void decode_rsqrt(struct parser *p) {
-  ptx_same(p, OP_RSQRT, ptx_last_type(p), 1, 0);
-}
-static void decode_sin(struct parser *p) {
-  ptx_same(p, OP_SIN, ptx_last_type(p), 1, 0);
-}
-static void decode_cos(struct parser *p) {
-  ptx_same(p, OP_COS, ptx_last_type(p), 1, 0);
-}
-static void decode_lg2(struct parser *p) {
-  ptx_same(p, OP_LG2, ptx_last_type(p), 1, ptx_type_mode(p));
-}
-static void decode_ex2(struct parser *p) {
-  ptx_same(p, OP_EX2, ptx_last_type(p), 1, ptx_type_mode(p));
-}
-static void decode_tanh(struct parser *p) {
-  ptx_same(p, OP_TANH, ptx_last_type(p), 1, 0);
-}
-static void decode_copysign(struct parser *p) {
-  ptx_same(p, OP_COPYSIGN, ptx_last_type(p), 2, 0);
-}
+PTX_DECODER(min, minmax(p, OP_MIN))
+PTX_DECODER(max, minmax(p, OP_MAX))
+PTX_DECODER(rcp, ptx_same(p, OP_RCP, ptx_last_type(p), 1, 0))
+PTX_DECODER(sqrt, ptx_same(p, OP_SQRT, ptx_last_type(p), 1, 0))
+PTX_DECODER(rsqrt, ptx_same(p, OP_RSQRT, ptx_last_type(p), 1, 0))
+PTX_DECODER(sin, ptx_same(p, OP_SIN, ptx_last_type(p), 1, 0))
+PTX_DECODER(cos, ptx_same(p, OP_COS, ptx_last_type(p), 1, 0))
+PTX_DECODER(lg2, ptx_same(p, OP_LG2, ptx_last_type(p), 1, ptx_type_mode(p)))
+PTX_DECODER(ex2, ptx_same(p, OP_EX2, ptx_last_type(p), 1, ptx_type_mode(p)))
+PTX_DECODER(tanh, ptx_same(p, OP_TANH, ptx_last_type(p), 1, 0))
+PTX_DECODER(copysign, ptx_same(p, OP_COPYSIGN, ptx_last_type(p), 2, 0))
 
 static void dot(struct parser *p, enum ptx_operation op) {
   enum ptx_type a_type, b_type;
@@ -261,12 +220,8 @@ static void dot(struct parser *p, enum ptx_operation op) {
                (ptx_has(p, "hi") ? (uint32_t)M_HIGH : 0);
   ptx_same(p, op, T_B32, 3, m);
 }
-static void decode_dp4a(struct parser *p) {
-  dot(p, OP_DP4A);
-}
-static void decode_dp2a(struct parser *p) {
-  dot(p, OP_DP2A);
-}
+PTX_DECODER(dp4a, dot(p, OP_DP4A))
+PTX_DECODER(dp2a, dot(p, OP_DP2A))
 const struct ptx_mnemonic ptx_arithmetic_mnemonics[] = {
     {"add", decode_add, "1 rn rz rm rp ftz sat cc f32x2"},
     {"fma", decode_fma, "1 rn rz rm rp ftz sat relu f32x2"},

@@ -16,21 +16,11 @@ static void logic(struct parser *p, enum ptx_operation op, uint32_t table) {
   if (type == T_PRED) ptx_emit_predicates(p, table, op == OP_NOT ? 1 : 2);
   else ptx_same(p, op, type, op == OP_NOT || op == OP_CNOT ? 1 : 2, 0);
 }
-static void decode_and(struct parser *p) {
-  logic(p, OP_AND, TABLE_AND);
-}
-static void decode_or(struct parser *p) {
-  logic(p, OP_OR, TABLE_OR);
-}
-static void decode_xor(struct parser *p) {
-  logic(p, OP_XOR, TABLE_XOR);
-}
-static void decode_not(struct parser *p) {
-  logic(p, OP_NOT, TABLE_NOT);
-}
-static void decode_cnot(struct parser *p) {
-  logic(p, OP_CNOT, 0);
-}
+PTX_DECODER(and, logic(p, OP_AND, TABLE_AND))
+PTX_DECODER(or, logic(p, OP_OR, TABLE_OR))
+PTX_DECODER(xor, logic(p, OP_XOR, TABLE_XOR))
+PTX_DECODER(not, logic(p, OP_NOT, TABLE_NOT))
+PTX_DECODER(cnot, logic(p, OP_CNOT, 0))
 
 static void shift(struct parser *p, enum ptx_operation op) {
   enum ptx_type type = ptx_last_type(p);
@@ -39,12 +29,8 @@ static void shift(struct parser *p, enum ptx_operation op) {
   uint32_t d = ptx_destination(p, &p->operands[0], type);
   ptx_emit_alu(p, op, type, ptx_held(type), d, a, b, PTX_NONE, 0);
 }
-static void decode_shl(struct parser *p) {
-  shift(p, OP_SHL);
-}
-static void decode_shr(struct parser *p) {
-  shift(p, OP_SHR);
-}
+PTX_DECODER(shl, shift(p, OP_SHL))
+PTX_DECODER(shr, shift(p, OP_SHR))
 static void decode_shf(struct parser *p) {
   ptx_need(p, 4, 4);
   uint32_t a = ptx_source(p, &p->operands[1], T_B32), b = ptx_source(p, &p->operands[2], T_B32);
@@ -58,18 +44,10 @@ static void bits_to_word(struct parser *p, enum ptx_operation op) {
   uint32_t a = ptx_source(p, &p->operands[1], type), d = ptx_destination(p, &p->operands[0], T_U32);
   ptx_emit_alu(p, op, type, 4, d, a, PTX_NONE, PTX_NONE, ptx_type_mode(p));
 }
-static void decode_popc(struct parser *p) {
-  bits_to_word(p, OP_POPC);
-}
-static void decode_clz(struct parser *p) {
-  bits_to_word(p, OP_CLZ);
-}
-static void decode_bfind(struct parser *p) {
-  bits_to_word(p, OP_BFIND);
-}
-static void decode_brev(struct parser *p) {
-  ptx_same(p, OP_BREV, ptx_last_type(p), 1, 0);
-}
+PTX_DECODER(popc, bits_to_word(p, OP_POPC))
+PTX_DECODER(clz, bits_to_word(p, OP_CLZ))
+PTX_DECODER(bfind, bits_to_word(p, OP_BFIND))
+PTX_DECODER(brev, ptx_same(p, OP_BREV, ptx_last_type(p), 1, 0))
 static void decode_bfe(struct parser *p) {
   enum ptx_type type = ptx_last_type(p);
   ptx_need(p, 4, 4);
@@ -95,15 +73,9 @@ static void decode_prmt(struct parser *p) {
   }
   ptx_same(p, OP_PRMT, T_B32, 3, m);
 }
-static void decode_fns(struct parser *p) {
-  ptx_same(p, OP_FNS, T_B32, 3, 0);
-}
-static void decode_szext(struct parser *p) {
-  ptx_same(p, OP_SZEXT, ptx_last_type(p), 2, ptx_type_mode(p));
-}
-static void decode_bmsk(struct parser *p) {
-  ptx_same(p, OP_BMSK, T_B32, 2, ptx_type_mode(p));
-}
+PTX_DECODER(fns, ptx_same(p, OP_FNS, T_B32, 3, 0))
+PTX_DECODER(szext, ptx_same(p, OP_SZEXT, ptx_last_type(p), 2, ptx_type_mode(p)))
+PTX_DECODER(bmsk, ptx_same(p, OP_BMSK, T_B32, 2, ptx_type_mode(p)))
 
 const struct ptx_mnemonic ptx_logic_mnemonics[] = {
     {"and", decode_and, "1"},

@@ -87,13 +87,16 @@ uint32_t ptx_emit_two(struct parser *p, enum ptx_operation op, enum ptx_type typ
   return d;
 }
 
-void ptx_emit_compare(struct parser *p, enum ptx_comparison how, enum ptx_type type, uint32_t d, uint32_t a,
-                      uint32_t b) {
+struct ptx_instruction *ptx_emit_compare(struct parser *p, enum ptx_comparison how, enum ptx_type type,
+                                         uint32_t d, uint32_t a, uint32_t b) {
+  ptx_compare *compare = ptx_alu_best()->compare[how][type];
+  if (compare == NULL) ptx_refuse(p, "this type");
   struct ptx_instruction *in = ptx_emit(p, K_SETP);
-  in->u.compare = ptx_alu_best()->compare[how][type];
+  in->u.compare = compare;
   in->d = d;
   in->a = a;
   in->b = b;
+  return in;
 }
 
 struct ptx_instruction *ptx_emit_convert(struct parser *p, enum ptx_type to, enum ptx_type from, uint32_t d,

@@ -21,9 +21,9 @@ struct ptx_instruction *ptx_emit_convert(struct parser *p, enum ptx_type to, enu
                                          uint32_t a, uint32_t m);
 /* Emits d = op(a, b), all of the type, and returns d. */
 uint32_t ptx_emit_two(struct parser *p, enum ptx_operation op, enum ptx_type type, uint32_t a, uint32_t b);
-/* Emits the comparison of a and b to the predicate d. */
-void ptx_emit_compare(struct parser *p, enum ptx_comparison how, enum ptx_type type, uint32_t d, uint32_t a,
-                      uint32_t b);
+/* Emits the comparison of a and b to the predicate d. Refuses a comparison that the table does not have. */
+struct ptx_instruction *ptx_emit_compare(struct parser *p, enum ptx_comparison how, enum ptx_type type,
+                                         uint32_t d, uint32_t a, uint32_t b);
 /* Returns the operand as a reference with the type's width. Other widths are converted. */
 uint32_t ptx_source(struct parser *p, const struct operand *o, enum ptx_type type);
 uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_type type);

@@ -76,11 +76,7 @@ static void decode_lop3(struct parser *p) {
   uint32_t d = ptx_same(p, OP_LOP3, T_B32, 3, m)->d;
   if (!two) return;
   uint32_t zero = ptx_constant(p, 4, 0), q = ptx_predicate(p, &with), to = ptx_predicate_out(p, &result);
-  struct ptx_instruction *in = ptx_emit(p, K_SETP);
-  in->u.compare = comparer(p, C_NE, T_U32);
-  in->d = to;
-  in->a = d;
-  in->b = zero;
+  struct ptx_instruction *in = ptx_emit_compare(p, C_NE, T_U32, to, d, zero);
   in->c = q;
   in->m = combination(p, &with);
 }
@@ -177,10 +173,7 @@ static void decode_testp(struct parser *p) {
   enum ptx_type type = ptx_last_type(p);
   ptx_need(p, 2, 2);
   uint32_t a = ptx_source(p, &p->operands[1], type), d = ptx_predicate_out(p, &p->operands[0]);
-  struct ptx_instruction *in = ptx_emit(p, K_SETP);
-  in->u.compare = comparer(p, comparison(p), type);
-  in->d = d;
-  in->a = in->b = a;
+  ptx_emit_compare(p, comparison(p), type, d, a, a);
 }
 
 const struct ptx_mnemonic ptx_compare_mnemonics[] = {

@@ -117,11 +117,8 @@ static void results(struct parser *p, const struct operand *o, uint32_t count, e
 static uint32_t resident(struct parser *p) {
   if (!p->operands[0].paired) return 1;
   ptx_need(p, 3, 8);
-  uint32_t d = ptx_predicate_out(p, &p->operands[1]);
-  struct ptx_instruction *in = ptx_emit(p, K_SETP);
-  in->u.compare = ptx_alu_best()->compare[C_EQ][T_U32];
-  in->d = d;
-  in->a = in->b = ptx_constant(p, 4, 0);
+  uint32_t d = ptx_predicate_out(p, &p->operands[1]), zero = ptx_constant(p, 4, 0);
+  ptx_emit_compare(p, C_EQ, T_U32, d, zero, zero);
   return 2;
 }
 

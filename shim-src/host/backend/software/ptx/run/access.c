@@ -120,18 +120,6 @@ static uint32_t writable(const struct place *at, uint32_t mask) {
   return mask | ~at->warp->exists | at->warp->exited;
 }
 
-static void load_element(const struct place *at, unsigned char *d, uint32_t lane, const unsigned char *from) {
-  const struct ptx_instruction *in = at->in;
-  uint32_t held = ML_REGISTER(in->m);
-  uint64_t value = 0;
-  memcpy(&value, from, in->size);
-  if ((in->m & ML_SIGNED) != 0 && in->size < 8) {
-    uint32_t shift = 64 - in->size * 8u;
-    value = (uint64_t)((int64_t)(value << shift) >> shift);
-  }
-  memcpy(d + lane * held, &value, held);
-}
-
 /* Bytes 1, 2, 4, 8 to 0, 1, 2, 3. */
 static uint32_t width(uint32_t bytes) {
   return (uint32_t)__builtin_ctz(bytes) & 3;
@@ -237,7 +225,7 @@ bool ptx_copy_lanes(const struct place *at, uint32_t mask) {
 bool ptx_load(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
   const uint32_t *x = at->split->frame->function->x + in->x;
-  uint32_t count = in->x_count, bytes = in->size * count, shape = 0;
+  uint32_t count = in->x_count, bytes = in->size * count, held = ML_REGISTER(in->m), shape = 0;
   uint64_t to[PTX_LANES];
   if (mask == FULL && count == 1 && straight(at, x[0])) return true;
   const unsigned char *memory = ptx_in_one(at, mask, bytes, to, &shape);
@@ -247,7 +235,7 @@ bool ptx_load(const struct place *at, uint32_t mask) {
       return true;
     }
     bool is_signed = (in->m & ML_SIGNED) != 0;
-    ptx_gather *gather = at->worker->alu->gather[width(in->size)][is_signed][width(ML_REGISTER(in->m))];
+    ptx_gather *gather = at->worker->alu->gather[width(in->size)][is_signed][width(held)];
     gather(at->registers + (x[0] & ~3u), memory, to, shape, writable(at, mask));
     return true;
   }
@@ -258,8 +246,10 @@ bool ptx_load(const struct place *at, uint32_t mask) {
     if (from == NULL) return false;
     unsigned char whole[PTX_WHOLE * 4];
     ptx_copy_once(whole, from, bytes);
-    for (uint32_t k = 0; k < count; k++)
-      load_element(at, at->registers + (x[k] & ~3u), lane, whole + k * in->size);
+    for (uint32_t k = 0; k < count; k++) {
+      const uint64_t value = ptx_extended(in, whole + k * in->size);
+      memcpy(at->registers + (x[k] & ~3u) + lane * held, &value, held);
+    }
   }
   return true;
 }

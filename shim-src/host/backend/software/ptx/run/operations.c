@@ -70,12 +70,7 @@ void ptx_kernel_parameter(const struct place *at, uint32_t mask) {
   const unsigned char *from = (const unsigned char *)at->worker->launch->launch->parameters + in->u.offset;
   uint32_t held = ML_REGISTER(in->m);
   for (uint32_t k = 0; k < in->x_count; k++, from += in->size) {
-    uint64_t value = 0;
-    memcpy(&value, from, in->size);
-    if ((in->m & ML_SIGNED) != 0 && in->size < 8) {
-      uint32_t shift = 64 - in->size * 8u;
-      value = (uint64_t)((int64_t)(value << shift) >> shift);
-    }
+    const uint64_t value = ptx_extended(in, from);
     unsigned char *d = at->registers + (x[k] & ~3u);
     if (mask == FULL && held == 8) {
       for (uint32_t i = 0; i < PTX_LANES; i++) memcpy(d + i * 8, &value, 8);
@@ -102,12 +97,7 @@ void ptx_call_parameter(const struct place *at, uint32_t mask, bool load) {
         memcpy(memory, ptx_operand(at, x[k]) + lane * held, in->size);
         continue;
       }
-      uint64_t value = 0;
-      memcpy(&value, memory, in->size);
-      if ((in->m & ML_SIGNED) != 0 && in->size < 8) {
-        uint32_t shift = 64 - in->size * 8u;
-        value = (uint64_t)((int64_t)(value << shift) >> shift);
-      }
+      const uint64_t value = ptx_extended(in, memory);
       memcpy(at->registers + (x[k] & ~3u) + lane * held, &value, held);
     }
   }

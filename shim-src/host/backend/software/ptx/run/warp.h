@@ -196,6 +196,15 @@ static inline uint32_t ptx_count(uint32_t lanes) {
   return lanes == FULL ? PTX_LANES : (uint32_t)__builtin_popcount(lanes);
 }
 
+/* The element at `from`, extended to 64 bits as the instruction says. */
+static inline uint64_t ptx_extended(const struct ptx_instruction *in, const unsigned char *from) {
+  uint64_t value = 0;
+  memcpy(&value, from, in->size);
+  if ((in->m & ML_SIGNED) == 0 || in->size == 8) return value;
+  uint32_t shift = 64 - in->size * 8u;
+  return (uint64_t)((int64_t)(value << shift) >> shift);
+}
+
 /* The lanes of `mask` that the instruction's guard names. */
 static inline uint32_t ptx_guarded(const struct place *at, uint32_t mask) {
   uint32_t guard = at->in->guard;

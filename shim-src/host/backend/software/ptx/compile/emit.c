@@ -518,15 +518,8 @@ static void instruction(struct ptx_emit *e, uint32_t pc) {
     case K_LOAD_KERNEL_PARAM:
       parameter(e, in);
       break;
-    case K_SHFL:
-    case K_VOTE:
-    case K_MATCH:
-    case K_REDUX:
-    case K_ELECT:
-      ptx_emit_meeting(e, in, pc);
-      break;
-    default:
-      break; /* a label, or a barrier of the warp, whose lanes are together */
+    default: /* nothing for a label, or a barrier of the warp, whose lanes are together */
+      if (ptx_plan_meets(in) && in->kind != K_WARP_BARRIER) ptx_emit_meeting(e, in, pc);
   }
   e->guard = e->guards = 0;
 }

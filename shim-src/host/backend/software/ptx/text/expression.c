@@ -151,7 +151,7 @@ static void of_doubles(struct parser *p, enum operation operation, struct operan
       set_double(to, a / b);
       return;
     default:
-      if (!comparison(to, operation, a<b, a == b, a> b)) need_integer(p, to);
+      if (!comparison(to, operation, (a < b), a == b, (a > b))) need_integer(p, to);
   }
 }
 

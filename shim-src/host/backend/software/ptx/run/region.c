@@ -11,11 +11,11 @@
  */
 #define HOT_PASSES 15000u
 /*
- * Blocks of a function that LLVM compiles thoroughly. One of 1,800 instructions in 500 blocks takes 1.9 s
- * then, and 1.3 s quickly. In straight code the quick way saves a fifth, and the code is twice as long.
+ * Blocks of a function that LLVM compiles thoroughly. llama.cpp's mat-vecs have 105 to 349 blocks: LLVM takes
+ * 1.1 to 1.9 times as long for them as it does quickly, and they run 8 to 14 % faster.
  */
-#define MOST_THOROUGH 100u
-#define MOST_THOROUGH_TEXT (1u << 20) /* bytes: a block of 1,000 accesses is as bad */
+#define MOST_THOROUGH 400u
+#define MOST_THOROUGH_TEXT (1280u << 10) /* bytes: a block of 1,000 accesses is as bad */
 #define LOOK_EVERY 64u  /* counts between two looks for the compiler's answer, which are system calls */
 #define ALWAYS_MS 60000 /* how long a launch waits for its code with `always` */
 

@@ -474,8 +474,10 @@ int main(void) {
   if (compiler != NULL) {
     struct ptx_compiler_counts counts;
     const char *why = ptx_compiler_count(compiler, &counts);
-    fprintf(stderr, "compiled %u refused %u asked %u compared %" PRIu64 " stepped %" PRIu64 " %s\n",
-            counts.compiled, counts.refused, counts.asked, counts.compared, counts.stepped, why);
+    fprintf(stderr,
+            "compiled %u refused %u asked %u compared %" PRIu64 " stepped %" PRIu64 " saved %" PRIu64 " %s\n",
+            counts.compiled, counts.refused, counts.asked, counts.compared, counts.stepped, counts.saved,
+            why);
   }
   free(line);
   for (unsigned i = 0; i < buffer_count; i++) {

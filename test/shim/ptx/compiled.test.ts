@@ -429,6 +429,22 @@ atom.shared.add.u32 %r4, [%r3], 1; setp.lt.u32 %p3, %r1, 100; @%p3 bra loop;`);
     for (const way of ['always', 'check'] as const) assert.deepEqual(run(text, way).launches, fault);
   });
 
+  it('save for waiting lanes only the registers that the code can write before it leaves', () => {
+    const rounds = 100;
+    const each = (write: (i: number) => string): string =>
+      Array.from({ length: 200 }, (_, i) => write(i)).join('\n');
+    const body = `
+.reg .b32 %v<200>; ${each((i) => `mad.lo.u32 %v${i}, %t, ${i + 3}, 7;`)}
+mov.u32 %r0, %t; mov.u32 %r1, 0; and.b32 %r2, %t, 1; setp.eq.u32 %p1, %r2, 0; @%p1 bra past;
+loop: add.u32 %r4, %r0, 1; mul.lo.u32 %r5, %r4, 3; xor.b32 %r6, %r5, %r4; add.u32 %r0, %r0, %r6; membar.gl;
+add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, ${rounds}; @%p2 bra loop;
+past: ${each((i) => `xor.b32 %r0, %r0, %v${i};`)}`;
+    same(body);
+    const { saved } = run(kernel(body), 'always').compiled;
+    const entries = 4 * rounds * 2; // of four warps
+    assert.ok(saved > 0 && saved <= entries * 6, `${saved} registers were saved`);
+  });
+
   it('repeat a loop for the lanes that have not ended it', () => {
     const left = same(
       `

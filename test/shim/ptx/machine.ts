@@ -48,7 +48,7 @@ export interface Outcome {
   readonly findings: readonly string[];
   /**
    * Functions: compiled, refused, sent to the compiler. Regions: compared by `check`. Instructions: stepped, for which
-   * compiled code called the interpreter.
+   * compiled code called the interpreter. Registers: saved for lanes that waited elsewhere.
    */
   readonly compiled: {
     readonly functions: number;
@@ -56,6 +56,7 @@ export interface Outcome {
     readonly asked: number;
     readonly compared: number;
     readonly stepped: number;
+    readonly saved: number;
   };
 }
 
@@ -70,8 +71,9 @@ const patience = (job: Job): number =>
 const COUNTS = process.env['VGPU_PTX_COUNTS'];
 
 function compiledOf(stderr: string): Outcome['compiled'] {
-  const [line, functions = 0, refused = 0, asked = 0, compared = 0, stepped = 0] =
-    /^compiled (\d+) refused (\d+) asked (\d+) compared (\d+) stepped (\d+).*/m.exec(stderr) ?? [];
+  const [line, functions = 0, refused = 0, asked = 0, compared = 0, stepped = 0, saved = 0] =
+    /^compiled (\d+) refused (\d+) asked (\d+) compared (\d+) stepped (\d+) saved (\d+).*/m.exec(stderr) ??
+    [];
   if (COUNTS !== undefined && line !== undefined) appendFileSync(COUNTS, `${line}\n`);
   return {
     functions: Number(functions),
@@ -79,6 +81,7 @@ function compiledOf(stderr: string): Outcome['compiled'] {
     asked: Number(asked),
     compared: Number(compared),
     stepped: Number(stepped),
+    saved: Number(saved),
   };
 }
 

@@ -123,6 +123,7 @@ struct ptx_compiler_counts {
   uint32_t asked, compiled, refused; /* functions */
   uint64_t compared;                 /* regions that `check` has run both ways */
   uint64_t stepped;                  /* instructions for which compiled code has called the interpreter */
+  uint64_t saved;                    /* registers, because other lanes of the warp waited */
 };
 /* Returns why the compiler refused the last function; empty: it refused none. */
 const char *ptx_compiler_count(struct ptx_compiler *compiler, struct ptx_compiler_counts *counts);

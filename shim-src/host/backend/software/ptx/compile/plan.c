@@ -261,14 +261,14 @@ static bool name_places(struct ptx_plan *p) {
 
 struct scan {
   struct ptx_plan *p;
-  uint64_t *use, *define;
-  bool guarded, compiled;
+  uint64_t *use, *define, *written;
+  bool guarded;
 };
 static void see(void *data, uint32_t place, bool write) {
   struct scan *s = data;
   uint32_t n = s->p->number[place / 64];
   uint64_t bit = 1ull << n % 64;
-  if (write && s->compiled) s->p->written[n / 64] |= bit;
+  if (write) s->written[n / 64] |= bit;
   if (write && !s->guarded) s->define[n / 64] |= bit;
   else if ((s->define[n / 64] & bit) == 0) s->use[n / 64] |= bit;
 }
@@ -300,16 +300,16 @@ static bool backward(const struct ptx_plan *p, uint64_t *in, uint64_t *out, cons
 static bool solve(struct ptx_plan *p) {
   size_t words = (size_t)p->words * p->block_count;
   if (words > 1u << 20) return false;
-  uint64_t *sets = calloc(words * 4 + p->words + 1, sizeof *sets);
+  uint64_t *sets = calloc(words * 5 + 1, sizeof *sets);
   if (sets == NULL) return false;
   p->live = sets;
   p->live_end = sets + words;
   p->written = sets + 2 * words;
-  uint64_t *use = p->written + p->words, *define = use + words;
+  uint64_t *use = sets + 3 * words, *define = use + words;
   for (uint32_t b = 0; b < p->block_count; b++) {
     size_t at = (size_t)b * p->words;
     for (uint32_t pc = p->blocks[b].from; pc < p->blocks[b].to; pc++) {
-      struct scan s = {p, use + at, define + at, p->code[pc].guard != 0, p->blocks[b].compiled};
+      struct scan s = {p, use + at, define + at, p->written + at, p->code[pc].guard != 0};
       ptx_plan_visit(p->function, &p->code[pc], see, &s);
     }
   }
@@ -328,6 +328,34 @@ const uint64_t *ptx_plan_live(const struct ptx_plan *p, uint32_t pc) {
   const uint32_t b = p->block_of[pc], from = p->blocks[b].from;
   const bool begins = pc == from || (pc == from + 1 && p->code[from].kind == K_LABEL);
   return (begins ? p->live : p->live_end) + (size_t)b * p->words;
+}
+
+void ptx_plan_written(const struct ptx_plan *p, uint32_t block, uint32_t reconvergence, uint64_t *set) {
+  uint64_t seen[PTX_PLAN_INSTRUCTIONS / 64 + 1] = {0};
+  uint32_t first = block, last = block;
+  memset(set, 0, p->words * sizeof *set);
+  seen[block / 64] |= 1ull << block % 64;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t b = first; b <= last; b++) {
+      if ((seen[b / 64] >> b % 64 & 1) == 0) continue;
+      for (uint32_t k = 0; k < 3; k++) {
+        const uint32_t next = p->blocks[b].next[k];
+        if (next == PTX_NO_PC || !p->blocks[next].compiled || (seen[next / 64] >> next % 64 & 1) != 0)
+          continue;
+        const uint32_t from = p->blocks[next].from;
+        if (from == reconvergence && p->code[from].kind == K_LABEL) continue;
+        seen[next / 64] |= 1ull << next % 64;
+        if (next < first) first = next;
+        if (next > last) last = next;
+        changed = true;
+      }
+    }
+  }
+  for (uint32_t b = first; b <= last; b++) {
+    for (uint32_t i = 0; (seen[b / 64] >> b % 64 & 1) != 0 && i < p->words; i++)
+      set[i] |= p->written[(size_t)b * p->words + i];
+  }
 }
 
 bool ptx_plan_make(struct ptx_plan *plan, const struct ptx_function *f, const struct ptx_instruction *code) {

@@ -27,8 +27,14 @@ static bool wait_to_help(const struct launch_state *l) {
 
 static void free_worker(struct worker *worker) {
   struct ptx_compiler *compiler = worker->launch->launch->compiler;
-  if (compiler != NULL) __atomic_fetch_add(&compiler->counts.stepped, worker->stepped, __ATOMIC_RELAXED);
+  if (compiler != NULL) {
+    __atomic_fetch_add(&compiler->counts.stepped, worker->stepped, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&compiler->counts.saved, worker->saved, __ATOMIC_RELAXED);
+  }
   free(worker->apart);
+  for (uint32_t i = 0; worker->written != NULL && i < worker->launch->module->function_count; i++)
+    free(worker->written[i]);
+  free(worker->written);
   while (worker->made != NULL) {
     struct frame *next = worker->made->made;
     free(worker->made);

@@ -307,14 +307,42 @@ static void copy(struct worker *worker, const struct ptx_plan *plan, uint32_t wo
 void ptx_region_waiting(const struct place *at, const struct ptx_compiled *compiled, uint64_t *set) {
   const struct ptx_plan *plan = &compiled->plan;
   memset(set, 0, plan->words * sizeof *set);
+  const uint64_t look = ++at->worker->looks;
   for (uint32_t i = 0; i < at->warp->leaf_count; i++) {
-    for (const struct split *s = at->warp->leaves[i]; s != NULL; s = s->parent) {
+    /* Leaves share parents. */
+    for (struct split *s = at->warp->leaves[i]; s != NULL && s->look != look; s = s->parent) {
+      s->look = look;
       /* Behind the end of a function nothing is needed. */
       if (s == at->split || s->frame != at->split->frame || s->pc >= plan->function->code_count) continue;
       const uint64_t *live = ptx_plan_live(plan, s->pc);
       for (uint32_t n = 0; n < plan->words; n++) set[n] |= live[n];
     }
   }
+}
+
+/* What ptx_plan_written() gave for an entry and the place where its lanes joined last. */
+struct ptx_written {
+  bool known;
+  uint32_t reconvergence;
+  uint64_t set[PTX_PLAN_WORDS];
+};
+/* NULL: no memory. */
+static const uint64_t *written_from(const struct place *at, const struct ptx_compiled *compiled,
+                                    const struct ptx_region_call *call) {
+  struct worker *worker = at->worker;
+  if (worker->written == NULL)
+    worker->written = calloc(worker->launch->module->function_count, sizeof *worker->written);
+  if (worker->written == NULL) return NULL;
+  struct ptx_written **of = &worker->written[at->split->frame->number];
+  if (*of == NULL) *of = calloc(compiled->plan.block_count, sizeof **of);
+  if (*of == NULL) return NULL;
+  struct ptx_written *written = &(*of)[call->entry];
+  if (!written->known || written->reconvergence != call->reconvergence) {
+    written->known = true;
+    written->reconvergence = call->reconvergence;
+    ptx_plan_written(&compiled->plan, call->entry, call->reconvergence, written->set);
+  }
+  return written->set;
 }
 
 /*
@@ -336,10 +364,16 @@ run_apart(const struct place *at, const struct ptx_compiled *compiled, struct pt
       return PTX_REGION_FAULT;
     }
   }
+  const uint64_t *written = written_from(at, compiled, call);
+  if (written == NULL) {
+    ptx_raise(at, PTX_OUT_OF_MEMORY, 0, 0, "no memory for the registers of a warp");
+    return PTX_REGION_FAULT;
+  }
   uint64_t kept[PTX_PLAN_WORDS];
   ptx_region_waiting(at, compiled, kept);
   for (uint32_t i = 0; i < plan->words; i++) {
-    kept[i] &= plan->written[i];
+    kept[i] &= written[i];
+    worker->saved += (uint64_t)__builtin_popcountll(kept[i]);
     copy(worker, plan, i, kept[i], worker->apart, at->registers, FULL);
   }
   const uint32_t pc = compiled->run(call, at->registers, at->constants);

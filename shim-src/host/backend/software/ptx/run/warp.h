@@ -47,6 +47,7 @@ struct split {
   uint8_t state;
   uint8_t barrier; /* where it waits in SPLIT_BARRIER */
   bool timed;      /* the last repetition has read the clock */
+  uint64_t look;   /* the worker's last one that came here */
 };
 
 struct worker;
@@ -162,8 +163,11 @@ struct worker {
   uint32_t control;     /* present setting of the processor's float unit */
   unsigned char *apart; /* saved registers of lanes that wait elsewhere while compiled code runs */
   size_t apart_bytes;
-  uint32_t ran;     /* warps, since it last had time for other things */
-  uint64_t stepped; /* instructions for which compiled code has called the interpreter */
+  struct ptx_written **written; /* of region.c, by function and entry; NULL: not needed yet */
+  uint64_t looks;               /* of ptx_region_waiting() at the splits of a warp */
+  uint32_t ran;                 /* warps, since it last had time for other things */
+  uint64_t stepped;             /* instructions for which compiled code has called the interpreter */
+  uint64_t saved;               /* registers, while compiled code ran for a part of the warp */
   _Alignas(64) unsigned char scratch[PTX_LANES * 8];
 };
 

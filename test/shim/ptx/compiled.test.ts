@@ -445,6 +445,17 @@ past: ${each((i) => `xor.b32 %r0, %r0, %v${i};`)}`;
     assert.ok(saved > 0 && saved <= entries * 6, `${saved} registers were saved`);
   });
 
+  it('are entered again where the first instruction of a loop has a guard', () => {
+    const body = `
+mov.u32 %r0, %t; mov.u32 %r1, 0; setp.lt.u32 %p1, %t, 40;
+loop: @%p1 add.u32 %r0, %r0, 3; xor.b32 %r0, %r0, %r1; mul.lo.u32 %r0, %r0, 5; add.u32 %r0, %r0, 7; shr.u32 %r2, %r0, 3;
+xor.b32 %r0, %r0, %r2; add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 9000; @%p2 bra loop;`;
+    same(body);
+    const { compared } = run(kernel(body), 'check').compiled;
+    // The interpreter takes over in each of four warps after at most 2,000 branches.
+    assert.ok(compared >= 4 * 4, `the code was entered ${compared} times`);
+  });
+
   it('repeat a loop for the lanes that have not ended it', () => {
     const left = same(
       `

@@ -212,15 +212,13 @@ static uint32_t length(const struct ptx_plan *p, uint32_t b) {
   return n;
 }
 
-/* An entry's first instruction has no guard: the interpreter evaluates guards before it reads `dispatch`. */
 static bool choose_entries(struct ptx_plan *p) {
   bool any = false;
   memset(p->entry, 0xff, p->function->code_count * sizeof *p->entry);
   for (uint32_t b = 0; b < p->block_count; b++) {
     struct ptx_plan_block *block = &p->blocks[b];
     uint32_t pc = block->from + (p->code[block->from].kind == K_LABEL);
-    if (!block->compiled || pc == block->to || p->code[pc].guard != 0 || p->code[pc].kind == K_BRA ||
-        ptx_plan_meets(&p->code[pc]))
+    if (!block->compiled || pc == block->to || p->code[pc].kind == K_BRA || ptx_plan_meets(&p->code[pc]))
       continue;
     if (length(p, b) < LEAST_LENGTH) continue;
     any = block->entered = true;

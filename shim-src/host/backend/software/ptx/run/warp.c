@@ -111,7 +111,8 @@ again:
     uint32_t mask = all;
     at.in = in;
     at.pc = pc;
-    if (in->guard != 0) {
+    uint8_t kind = __atomic_load_n(&in->dispatch, __ATOMIC_RELAXED);
+    if (in->guard != 0 && kind != K_REGION) { /* compiled code evaluates guards itself */
       mask = ptx_guarded(&at, all);
       if (mask == 0) {
         pc++;
@@ -119,13 +120,14 @@ again:
       }
     }
     ptx_use_control(worker, in->control);
-    uint8_t kind = __atomic_load_n(&in->dispatch, __ATOMIC_RELAXED);
   execute:
     switch (kind) {
       case K_REGION: {
         const struct ptx_compiled *compiled = ptx_code_of(worker->launch, split->frame->function);
         /* The clock is the interpreter's. */
         if (compiled == NULL || (seen & SPIN_CLOCK) != 0) {
+          mask = ptx_guarded(&at, all);
+          if (mask == 0) break;
           kind = in->kind;
           goto execute;
         }

@@ -13,14 +13,14 @@ import { type Host, scratchDirectory, startHost } from '../shim_host.js';
 import { asRun, findPython, long, skipPython, stepsPass } from './python_steps.js';
 
 const installed = findPython('VGPU_TEST_JAX', 'jax-pip', 'import jax_cuda13_plugin, nvidia.cu13');
-/** The machine has a GPU's file, without which JAX uses the CPU. */
+/** This machine has one of the device files that JAX looks for; without them JAX uses the CPU. */
 const marked = existsSync('/dev/nvidiactl') || existsSync('/dev/nvidia0');
 const skip =
   skipPython ||
   (installed === undefined && 'no JAX for CUDA 13 (scripts/fetch-packages torch-pip jax-pip)') ||
-  (!marked && process.getuid?.() !== 0 && 'needs root for the file that JAX looks for');
+  (!marked && process.getuid?.() !== 0 && 'needs root to create the device file that JAX looks for');
 
-/** Runs "$@" where /dev and /etc/tmpfiles.d are copies, after the command of the page. */
+/** Runs the page's commands, then "$@", over a copy of /dev and an empty /etc/tmpfiles.d, mounted below $1. */
 const withFile = `
 mount -t tmpfs -o mode=755 tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/shm" "$1/tmpfiles.d"

@@ -5,7 +5,7 @@
 #include "host/backend/software/ptx/ptx.h"
 
 #define PTX_LANES 32
-/* A worker's regions, by pc. Prime: of one access in an unrolled loop, pcs differ by any number. */
+/* Entries of a worker's region cache, by pc. Prime: the pcs of an unrolled access differ by any number. */
 #define PTX_REGION_CACHE 509u
 #define PTX_NO_PC 0xffffffffu /* as a reconvergence point: where the function returns */
 
@@ -61,7 +61,7 @@ enum ptx_type {
   T_TYPES
 };
 
-/* Of an integer of 8 to 64 bits. */
+/* Both: false for types other than integers of 8 to 64 bits. */
 static inline bool ptx_is_signed(enum ptx_type type) {
   return type >= T_S8 && type <= T_S64;
 }

@@ -122,13 +122,13 @@ uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference);
 /* i32 as <32 x i1>. */
 uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value);
 
-/* `count` elements of two vectors of `lanes` elements, which from[] names. */
+/* Selects `count` elements of x, then y, two vectors of `lanes` elements each, by the indices in from[]. */
 uint32_t ptx_emit_shuffle(struct ptx_emit *e, uint32_t bits, uint32_t lanes, uint32_t x, uint32_t y,
                           uint32_t count, const uint32_t *from);
-/* The same for elements side by side. */
+/* The same for `count` consecutive elements from index `from` on. */
 uint32_t ptx_emit_piece(struct ptx_emit *e, uint32_t bits, uint32_t lanes, uint32_t x, uint32_t y,
                         uint32_t from, uint32_t count);
-/* Adds k * step to lane k of both halves. */
+/* Adds k * step to lane k of each half of 16 lanes. */
 uint32_t ptx_emit_ramp(struct ptx_emit *e, uint32_t bits, uint32_t value, uint32_t step);
 
 /* A scalar value in each lane. */

@@ -127,7 +127,7 @@ static uint32_t lop3(struct ptx_emit *e, uint32_t x, uint32_t y, uint32_t z, uin
   return r;
 }
 
-/* Of a value of twice so many bits. */
+/* Returns the upper half of a value of 2 * bits. */
 static uint32_t upper_half(struct ptx_emit *e, uint32_t bits, uint32_t x) {
   return cast(e, "trunc", bits * 2, two(e, "lshr", bits * 2, x, ptx_emit_splat(e, bits * 2, bits)), bits);
 }

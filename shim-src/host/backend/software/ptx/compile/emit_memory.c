@@ -284,7 +284,7 @@ static void anywhere(struct ptx_emit *e, struct access *a) {
   r = VALUE("extractvalue {i1, i64} %%v%u, 1", r);
   a->memory = VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, r);
 }
-/* The memory of a place 0. */
+/* As at(), for place 0. */
 static uint32_t beyond(struct ptx_emit *e, const struct access *a, int64_t from) {
   return VALUE("getelementptr i8, ptr %%v%u, i64 %lld", a->memory, (long long)from);
 }

@@ -24,8 +24,8 @@ struct ptx_plan_block {
 
 /*
  * live, live_end, written: sets of places in a frame, `words` of 64 bits each; bit n stands for places[n].
- * live, live_end and written have one set for each block: the places whose values are needed at its start, or
- * at its end, and those that its compiled code writes.
+ * live, live_end and written have one set for each block: the places whose values are needed at its start,
+ * those whose values are needed at its end, and those that its instructions write.
  */
 struct ptx_plan {
   const struct ptx_function *function;
@@ -59,8 +59,8 @@ void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *
 const uint64_t *ptx_plan_live(const struct ptx_plan *plan, uint32_t pc);
 
 /*
- * The set of places that compiled code can write if it is entered at a block, and leaves at the latest where
- * it comes to `reconvergence`.
+ * Stores in `set` the places that compiled code can write if it is entered at `block` and leaves at
+ * `reconvergence` at the latest.
  */
 void ptx_plan_written(const struct ptx_plan *plan, uint32_t block, uint32_t reconvergence, uint64_t *set);
 

@@ -142,7 +142,7 @@ static void decode_mma(struct parser *p) {
   in->control = product_control(p, doubles);
 }
 
-/* Emits a load or store of registers. The caller sets what the kind needs beside the address and the list. */
+/* Emits a load or store of registers. The caller sets what else the kind needs. */
 static struct ptx_instruction *emit_access(struct parser *p, enum ptx_kind kind, bool load,
                                            enum ptx_type registers, uint32_t stride) {
   bool shared = ptx_has(p, "shared") || ptx_has(p, "shared::cta");

@@ -11,11 +11,11 @@
  */
 #define HOT_PASSES 15000u
 /*
- * Blocks of a function that LLVM compiles thoroughly. llama.cpp's mat-vecs have 105 to 349 blocks: LLVM takes
- * 1.1 to 1.9 times as long for them as it does quickly, and they run 8 to 14 % faster.
+ * The most blocks of a function that LLVM compiles thoroughly. llama.cpp's mat-vecs have 105 to 349 blocks:
+ * LLVM takes 1.1 to 1.9 times as long for them as in the quick way, and a token takes 8 to 13 % less time.
  */
 #define MOST_THOROUGH 400u
-#define MOST_THOROUGH_TEXT (1280u << 10) /* bytes: a block of 1,000 accesses is as bad */
+#define MOST_THOROUGH_TEXT (1280u << 10) /* bytes: a block of 1,000 accesses takes as long */
 #define LOOK_EVERY 64u  /* counts between two looks for the compiler's answer, which are system calls */
 #define ALWAYS_MS 60000 /* how long a launch waits for its code with `always` */
 
@@ -320,7 +320,7 @@ void ptx_region_waiting(const struct place *at, const struct ptx_compiled *compi
   }
 }
 
-/* What ptx_plan_written() gave for an entry and the place where its lanes joined last. */
+/* The last result of ptx_plan_written() for an entry, and the reconvergence point that it is for. */
 struct ptx_written {
   bool known;
   uint32_t reconvergence;

@@ -47,7 +47,7 @@ struct split {
   uint8_t state;
   uint8_t barrier; /* where it waits in SPLIT_BARRIER */
   bool timed;      /* the last repetition has read the clock */
-  uint64_t look;   /* the worker's last one that came here */
+  uint64_t look;   /* worker.looks when ptx_region_waiting() last came here */
 };
 
 struct worker;
@@ -164,7 +164,7 @@ struct worker {
   unsigned char *apart; /* saved registers of lanes that wait elsewhere while compiled code runs */
   size_t apart_bytes;
   struct ptx_written **written; /* of region.c, by function and entry; NULL: not needed yet */
-  uint64_t looks;               /* of ptx_region_waiting() at the splits of a warp */
+  uint64_t looks;               /* calls of ptx_region_waiting() */
   uint32_t ran;                 /* warps, since it last had time for other things */
   uint64_t stepped;             /* instructions for which compiled code has called the interpreter */
   uint64_t saved;               /* registers, while compiled code ran for a part of the warp */

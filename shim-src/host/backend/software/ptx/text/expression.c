@@ -123,7 +123,7 @@ static enum operation operator_here(struct parser *p, uint32_t least) {
   return OPERATIONS;
 }
 
-/* Sets the result of a comparison; of NaNs, all three are false. False: the operator is another one. */
+/* Sets the result of a comparison. `less`, `equal`, `greater`: all false for a NaN. False: no comparison. */
 static bool comparison(struct operand *to, enum operation operation, bool less, bool equal, bool greater) {
   const bool results[OPERATIONS] = {[EQ] = equal,   [NE] = !equal,        [LT] = less,
                                     [GT] = greater, [LE] = less || equal, [GE] = greater || equal};

@@ -19,6 +19,8 @@ const skip =
   (process.getuid?.() === 0 ? false : 'needs root');
 /** Longer than the 12 s after which a host asks a silent guest for a sign of life. */
 const SUSPENDED_S = 17;
+/** The machine computes 25 s after its start on an idle machine. */
+const HUNG_MS = 150_000;
 
 const commands = [
   '/bin/ptx_guest /ptx 80',
@@ -75,6 +77,21 @@ describe(`libvirt, by ${page}`, { skip }, () => {
     if (code !== 0)
       assert.fail(`${command}\n${await host.must(`tail -c 3000 ${console}; vgpu-hostd status`)}`);
   };
+  /**
+   * Starts the machine. QEMU emulates KVM here, and once in a few runs the machine's kernel waits for a spinlock for ever,
+   * with interrupts off: then it is started again.
+   */
+  const starts = async (): Promise<void> => {
+    for (let left = 2; ; left--) {
+      await runBlock(3);
+      const until = Date.now() + HUNG_MS;
+      while (Date.now() < until) {
+        if ((await host.run(`sleep 1; grep -q 'tick 3' ${console}`)).code === 0) return;
+      }
+      if (left === 0) assert.fail(await host.must(`tail -c 3000 ${console}; vgpu-hostd status`));
+      await host.must(`virsh destroy vm3 && truncate -s 0 ${console}`);
+    }
+  };
   const shown = async (): Promise<string> => (await host.must(`cat ${console}`)).replaceAll('\r', '');
   const journal = (): Promise<string> => host.must('journalctl -u vgpu-hostd -o cat --no-pager');
   const ticks = async (): Promise<number> => [...(await shown()).matchAll(/^tick \d+$/gm)].length;
@@ -125,8 +142,7 @@ describe(`libvirt, by ${page}`, { skip }, () => {
   });
 
   it('a CUDA program computes over vsock, and through shared memory', async () => {
-    await runBlock(3);
-    await waitsFor(`grep -q 'tick 3' ${console}`);
+    await starts();
     const text = await shown();
     assert.equal([...text.matchAll(/vector_add 0 wrong 0/g)].length, 2, text);
     assert.equal([...text.matchAll(/vm: exit 0/g)].length, 2, text);

@@ -78,8 +78,8 @@ describe(`libvirt, by ${page}`, { skip }, () => {
       assert.fail(`${command}\n${await host.must(`tail -c 3000 ${console}; vgpu-hostd status`)}`);
   };
   /**
-   * Starts the machine. QEMU emulates KVM here, and once in a few runs the machine's kernel waits for a spinlock for ever,
-   * with interrupts off: then it is started again.
+   * Starts the machine. QEMU emulates KVM here, and once in a few runs the machine's kernel spins without end on a lock, with
+   * interrupts off: then it is started again.
    */
   const starts = async (): Promise<void> => {
     for (let left = 2; ; left--) {
